@@ -1,0 +1,1 @@
+"""chunkstore: exact, explainable hybrid retrieval of document passages over gRPC."""

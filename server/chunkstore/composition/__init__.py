@@ -1,0 +1,1 @@
+"""Where collaborators meet: settings, the retriever, the indexer, and the choice of adapters."""

@@ -1,0 +1,1 @@
+"""The rules, free of I/O: chunks and ids, analysis, BM25, similarity, fusion, results, errors."""

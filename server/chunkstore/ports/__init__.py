@@ -1,0 +1,1 @@
+"""What the product needs from the outside: a chunk store, an embedding provider, a chunker."""

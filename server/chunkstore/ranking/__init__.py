@@ -1,0 +1,1 @@
+"""Exact in-memory ranking of one tenant's corpus."""

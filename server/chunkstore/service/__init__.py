@@ -1,0 +1,1 @@
+"""The gRPC service: one servicer per service, conversion to and from the domain, errors to statuses."""

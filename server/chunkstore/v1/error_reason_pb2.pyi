@@ -49,7 +49,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_RETRIEVAL_DEGRADED: _ErrorReason.ValueType  # 9
     """UNAVAILABLE. No requested channel answered. Metadata: missing (channels, comma separated)."""
     ERROR_REASON_EMBEDDING_FAILED: _ErrorReason.ValueType  # 10
-    """UNAVAILABLE or RESOURCE_EXHAUSTED (the provider's own limit). The embedding provider did not embed. No metadata."""
+    """UNAVAILABLE, or RESOURCE_EXHAUSTED for the provider's own rate limit. The embedding provider gave no vectors; try
+    again later. No metadata.
+    """
     ERROR_REASON_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 11
     """UNAVAILABLE. The database cannot be reached or ended the connection; try again. No metadata."""
     ERROR_REASON_NO_FREE_CONNECTION: _ErrorReason.ValueType  # 12
@@ -62,7 +64,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DEADLINE_EXCEEDED. Nothing moved on a stream for the idle timeout. Metadata: timeout_ms."""
     ERROR_REASON_SERVER_DRAINING: _ErrorReason.ValueType  # 16
     """UNAVAILABLE. The server is shutting down; try another one. No metadata."""
-    ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 17
+    ERROR_REASON_EMBEDDING_REJECTED: _ErrorReason.ValueType  # 17
+    """INVALID_ARGUMENT. The embedding provider refuses the text; trying again will not help. No metadata."""
+    ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 18
     """INTERNAL. A defect of the server; its log holds the details. No metadata."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -98,7 +102,9 @@ ERROR_REASON_SOURCE_CHANGED: ErrorReason.ValueType  # 8
 ERROR_REASON_RETRIEVAL_DEGRADED: ErrorReason.ValueType  # 9
 """UNAVAILABLE. No requested channel answered. Metadata: missing (channels, comma separated)."""
 ERROR_REASON_EMBEDDING_FAILED: ErrorReason.ValueType  # 10
-"""UNAVAILABLE or RESOURCE_EXHAUSTED (the provider's own limit). The embedding provider did not embed. No metadata."""
+"""UNAVAILABLE, or RESOURCE_EXHAUSTED for the provider's own rate limit. The embedding provider gave no vectors; try
+again later. No metadata.
+"""
 ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 11
 """UNAVAILABLE. The database cannot be reached or ended the connection; try again. No metadata."""
 ERROR_REASON_NO_FREE_CONNECTION: ErrorReason.ValueType  # 12
@@ -111,6 +117,8 @@ ERROR_REASON_STREAM_IDLE: ErrorReason.ValueType  # 15
 """DEADLINE_EXCEEDED. Nothing moved on a stream for the idle timeout. Metadata: timeout_ms."""
 ERROR_REASON_SERVER_DRAINING: ErrorReason.ValueType  # 16
 """UNAVAILABLE. The server is shutting down; try another one. No metadata."""
-ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 17
+ERROR_REASON_EMBEDDING_REJECTED: ErrorReason.ValueType  # 17
+"""INVALID_ARGUMENT. The embedding provider refuses the text; trying again will not help. No metadata."""
+ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 18
 """INTERNAL. A defect of the server; its log holds the details. No metadata."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -52,7 +52,8 @@ const (
 	ErrorReason_ERROR_REASON_SOURCE_CHANGED ErrorReason = 8
 	// UNAVAILABLE. No requested channel answered. Metadata: missing (channels, comma separated).
 	ErrorReason_ERROR_REASON_RETRIEVAL_DEGRADED ErrorReason = 9
-	// UNAVAILABLE or RESOURCE_EXHAUSTED (the provider's own limit). The embedding provider did not embed. No metadata.
+	// UNAVAILABLE, or RESOURCE_EXHAUSTED for the provider's own rate limit. The embedding provider gave no vectors; try
+	// again later. No metadata.
 	ErrorReason_ERROR_REASON_EMBEDDING_FAILED ErrorReason = 10
 	// UNAVAILABLE. The database cannot be reached or ended the connection; try again. No metadata.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 11
@@ -66,8 +67,10 @@ const (
 	ErrorReason_ERROR_REASON_STREAM_IDLE ErrorReason = 15
 	// UNAVAILABLE. The server is shutting down; try another one. No metadata.
 	ErrorReason_ERROR_REASON_SERVER_DRAINING ErrorReason = 16
+	// INVALID_ARGUMENT. The embedding provider refuses the text; trying again will not help. No metadata.
+	ErrorReason_ERROR_REASON_EMBEDDING_REJECTED ErrorReason = 17
 	// INTERNAL. A defect of the server; its log holds the details. No metadata.
-	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 17
+	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 18
 )
 
 // Enum value maps for ErrorReason.
@@ -90,7 +93,8 @@ var (
 		14: "ERROR_REASON_RESULT_TOO_LARGE",
 		15: "ERROR_REASON_STREAM_IDLE",
 		16: "ERROR_REASON_SERVER_DRAINING",
-		17: "ERROR_REASON_INTERNAL",
+		17: "ERROR_REASON_EMBEDDING_REJECTED",
+		18: "ERROR_REASON_INTERNAL",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":        0,
@@ -110,7 +114,8 @@ var (
 		"ERROR_REASON_RESULT_TOO_LARGE":   14,
 		"ERROR_REASON_STREAM_IDLE":        15,
 		"ERROR_REASON_SERVER_DRAINING":    16,
-		"ERROR_REASON_INTERNAL":           17,
+		"ERROR_REASON_EMBEDDING_REJECTED": 17,
+		"ERROR_REASON_INTERNAL":           18,
 	}
 )
 
@@ -145,7 +150,7 @@ var File_chunkstore_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	" chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\xed\x04\n" +
+	" chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\x92\x05\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -164,8 +169,9 @@ const file_chunkstore_v1_error_reason_proto_rawDesc = "" +
 	"\x1bERROR_REASON_TOO_MANY_CALLS\x10\r\x12!\n" +
 	"\x1dERROR_REASON_RESULT_TOO_LARGE\x10\x0e\x12\x1c\n" +
 	"\x18ERROR_REASON_STREAM_IDLE\x10\x0f\x12 \n" +
-	"\x1cERROR_REASON_SERVER_DRAINING\x10\x10\x12\x19\n" +
-	"\x15ERROR_REASON_INTERNAL\x10\x11BHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
+	"\x1cERROR_REASON_SERVER_DRAINING\x10\x10\x12#\n" +
+	"\x1fERROR_REASON_EMBEDDING_REJECTED\x10\x11\x12\x19\n" +
+	"\x15ERROR_REASON_INTERNAL\x10\x12BHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
 
 var (
 	file_chunkstore_v1_error_reason_proto_rawDescOnce sync.Once

@@ -1,0 +1,1 @@
+"""Chunkers over text-splitting libraries."""

@@ -1,0 +1,1 @@
+"""What happens around every call, outermost first: errors, decoding, admission, tenancy, response size."""

@@ -1,0 +1,202 @@
+"""`InMemoryChunkStore`: the twin of the PostgreSQL store, ranked by `ranking`, gone with the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from chunkstore.adapters.memory.corpus import MemoryCorpus
+from chunkstore.domain.analysis import Analyzer
+from chunkstore.domain.chunk import ChunkId, StoredChunk
+from chunkstore.domain.errors import ChunkNotFoundError, SourceChangedError
+from chunkstore.domain.postings import TermKeys
+from chunkstore.domain.results import CorpusCounts, LexicalCandidates, SemanticCandidate, Source, WriteResult
+from chunkstore.domain.similarity import Vector
+from chunkstore.domain.text import TenantId
+from chunkstore.domain.writes import require_dimension, require_sources
+from chunkstore.ports.chunk_store import SourceReplacement
+from chunkstore.ranking.index import CorpusIndex
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """A tenant's corpus at one revision; see ports.chunk_store.CorpusSnapshot. Ranks in a thread."""
+
+    corpus: MemoryCorpus
+
+    @property
+    def counts(self) -> CorpusCounts:
+        """The revision and the counts at it."""
+        return self.corpus.counts
+
+    @property
+    def dimension(self) -> int:
+        """Width of every vector."""
+        return self.corpus.index.dimension
+
+    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+        """See LexicalCandidateSource."""
+        asked = sorted(set(terms))
+        keys = [self.corpus.keys.key(term) for term in asked]
+        return await asyncio.to_thread(self.corpus.index.lexical_candidates, asked, keys, limit)
+
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None
+    ) -> list[SemanticCandidate]:
+        """See SemanticCandidateSource."""
+        return await asyncio.to_thread(self.corpus.index.semantic_candidates, vector, limit, min_score)
+
+    async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
+        """See CorpusSnapshot."""
+        return [_shown(self.corpus.rows[identifier], with_embeddings) for identifier in ids]
+
+
+class InMemoryChunkStore:
+    """The chunk store in memory; see ports.chunk_store.ChunkStore for every method's contract.
+
+    Each tenant's corpus is an immutable value that a write replaces, so readers never wait and never see half a write.
+    """
+
+    def __init__(self, *, dimension: int, analyzer: Analyzer, embedding_model: str | None = None) -> None:
+        """Open an empty store. Raises ValueError for a dimension below 1."""
+        if dimension < 1:
+            raise ValueError("dimension must be at least 1")
+        self._dimension = dimension
+        self._analyzer = analyzer
+        self._embedding_model = embedding_model
+        self._corpora: dict[TenantId, MemoryCorpus] = {}
+        self._writing: defaultdict[TenantId, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @property
+    def adapter(self) -> str:
+        """The adapter's name."""
+        return "memory"
+
+    @property
+    def dimension(self) -> int:
+        """Width of every vector."""
+        return self._dimension
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """The analyzer of every text and query."""
+        return self._analyzer
+
+    @property
+    def embedding_model(self) -> str | None:
+        """The model of the stored vectors."""
+        return self._embedding_model
+
+    async def upsert_many(self, tenant_id: TenantId, chunks: Sequence[StoredChunk]) -> WriteResult:
+        """See ChunkWriter."""
+        require_dimension(chunks, self._dimension)
+        return await self._write(tenant_id, lambda corpus: corpus.upserted(chunks, self._analyzer))
+
+    async def replace_sources(
+        self, tenant_id: TenantId, replacements: Sequence[SourceReplacement]
+    ) -> list[WriteResult | SourceChangedError]:
+        """See ChunkWriter."""
+        require_sources((replacement.source_id, replacement.chunks) for replacement in replacements)
+        for replacement in replacements:
+            require_dimension(replacement.chunks, self._dimension)
+        return await self._write(tenant_id, lambda corpus: corpus.replaced(replacements, self._analyzer))
+
+    async def purge_source(self, tenant_id: TenantId, source_id: str) -> int:
+        """See ChunkPurge."""
+        return await self._write(tenant_id, lambda corpus: corpus.purged([source_id]))
+
+    async def purge_tenant(self, tenant_id: TenantId) -> int:
+        """See ChunkPurge."""
+        return await self._write(tenant_id, lambda corpus: corpus.purged(corpus.sources))
+
+    async def get(self, tenant_id: TenantId, chunk_id: ChunkId, *, with_embedding: bool = False) -> StoredChunk:
+        """See ChunkReader."""
+        chunk = self._corpus(tenant_id).rows.get(chunk_id)
+        if chunk is None:
+            raise ChunkNotFoundError
+        return _shown(chunk, with_embedding)
+
+    async def get_by_source(
+        self,
+        tenant_id: TenantId,
+        source_id: str,
+        *,
+        after: tuple[int, ChunkId] | None = None,
+        limit: int,
+        with_embeddings: bool = False,
+    ) -> list[StoredChunk]:
+        """See ChunkReader."""
+        corpus = self._corpus(tenant_id)
+        source = corpus.sources.get(source_id)
+        keyed = sorted((corpus.rows[i].chunk_index, i) for i in (source.ids if source else ()))
+        page = [key for key in keyed if after is None or key > after][:limit]
+        return [_shown(corpus.rows[identifier], with_embeddings) for _, identifier in page]
+
+    async def get_by_entity(
+        self,
+        tenant_id: TenantId,
+        entity_id: str,
+        *,
+        after: tuple[str, int, ChunkId] | None = None,
+        limit: int,
+        with_embeddings: bool = False,
+    ) -> list[StoredChunk]:
+        """See ChunkReader."""
+        corpus = self._corpus(tenant_id)
+        chunks = [corpus.rows[identifier] for identifier in corpus.entities.get(entity_id, ())]
+        keyed = sorted((chunk.source_id, chunk.chunk_index, chunk.id) for chunk in chunks)
+        page = [key for key in keyed if after is None or key > after][:limit]
+        return [_shown(corpus.rows[identifier], with_embeddings) for _, _, identifier in page]
+
+    async def list_sources(self, tenant_id: TenantId, *, after: str | None = None, limit: int) -> list[Source]:
+        """See ChunkReader."""
+        corpus = self._corpus(tenant_id)
+        page = sorted(name for name in corpus.sources if after is None or name > after)[:limit]
+        return [source for name in page if (source := corpus.source(name))]
+
+    async def source_revision(self, tenant_id: TenantId, source_id: str) -> int:
+        """See ChunkReader."""
+        source = self._corpus(tenant_id).source(source_id)
+        return source.revision if source else 0
+
+    async def embedded_ids(self, tenant_id: TenantId, ids: Collection[ChunkId]) -> set[ChunkId]:
+        """See ChunkReader."""
+        rows = self._corpus(tenant_id).rows
+        return {i for i in ids if (row := rows.get(i)) is not None and row.embedding is not None}
+
+    async def counts(self, tenant_id: TenantId) -> CorpusCounts:
+        """See ChunkReader."""
+        return self._corpus(tenant_id).counts
+
+    @asynccontextmanager
+    async def snapshot(self, tenant_id: TenantId) -> AsyncIterator[MemorySnapshot]:
+        """See ChunkStore."""
+        yield MemorySnapshot(self._corpus(tenant_id))
+
+    async def ping(self) -> None:
+        """See ChunkStore; memory always answers."""
+
+    async def aclose(self) -> None:
+        """See ChunkStore; everything stored is gone."""
+        self._corpora.clear()
+
+    def _corpus(self, tenant_id: TenantId) -> MemoryCorpus:
+        return self._corpora.get(tenant_id) or MemoryCorpus(TermKeys(tenant_id), CorpusIndex(self._dimension))
+
+    async def _write(
+        self, tenant_id: TenantId, change: Callable[[MemoryCorpus], tuple[MemoryCorpus, ResultT]]
+    ) -> ResultT:
+        async with self._writing[tenant_id]:
+            corpus, result = await asyncio.to_thread(change, self._corpus(tenant_id))
+            self._corpora[tenant_id] = corpus
+            return result
+
+
+def _shown(chunk: StoredChunk, with_embedding: bool) -> StoredChunk:
+    return chunk if with_embedding else chunk.with_embedding(None)

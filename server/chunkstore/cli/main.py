@@ -1,0 +1,41 @@
+"""The command `chunkstore`."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from chunkstore.cli.evaluate import evaluate
+from chunkstore.cli.index import index
+from chunkstore.cli.query import info, query
+from chunkstore.cli.serve import serve
+from chunkstore.client import ServiceError
+from chunkstore.domain.errors import ChunkstoreError
+
+app = typer.Typer(
+    name="chunkstore",
+    help="Exact, explainable hybrid retrieval of document passages over gRPC.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.command()(index)
+app.command()(query)
+app.command("eval")(evaluate)
+app.command()(info)
+
+
+def main() -> None:
+    """Run the command line. A failure of our own, or of a call, ends with one line on stderr and exit code 1."""
+    try:
+        app()
+    except (ChunkstoreError, ServiceError) as error:
+        print(f"chunkstore: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""`chunkstore query` and `chunkstore info`."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from google.protobuf import json_format
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from chunkstore.cli.options import JsonOption, ServerAddressOption, TenantOption
+from chunkstore.client import ChunkstoreClient
+from chunkstore.v1 import retrieval_service_pb2
+from chunkstore.v1.retrieval_service_pb2 import (
+    Channel,
+    ChannelReport,
+    ChannelStatus,
+    RetrieveChunksResponse,
+    ScoredChunk,
+)
+
+SNIPPET_CHARACTERS = 160
+
+
+class Mode(StrEnum):
+    """Which channels to ask."""
+
+    HYBRID = "hybrid"
+    SEMANTIC = "semantic"
+    LEXICAL = "lexical"
+
+
+MODES = {
+    Mode.HYBRID: retrieval_service_pb2.RETRIEVAL_MODE_HYBRID,
+    Mode.SEMANTIC: retrieval_service_pb2.RETRIEVAL_MODE_SEMANTIC,
+    Mode.LEXICAL: retrieval_service_pb2.RETRIEVAL_MODE_LEXICAL,
+}
+
+
+def query(
+    text: Annotated[str, typer.Argument(help="The question, as plain text.")],
+    address: ServerAddressOption = "127.0.0.1:50051",
+    tenant: TenantOption = "default",
+    k: Annotated[int, typer.Option("-k", help="How many chunks.")] = 10,
+    mode: Annotated[Mode, typer.Option(help="Which channels to ask.")] = Mode.HYBRID,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a running server, and show each hit with every channel's own score and rank."""
+    with ChunkstoreClient(address, tenant) as client:
+        response = client.retrieve_chunks(text, k=k, mode=MODES[mode])
+    if as_json:
+        typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True, ensure_ascii=False, indent=2))
+        return
+    print_answer(response, Console())
+
+
+def info(
+    address: ServerAddressOption = "127.0.0.1:50051", tenant: TenantOption = "default", as_json: JsonOption = False
+) -> None:
+    """Describe a running server's store, its limits, and the tenant's counts."""
+    with ChunkstoreClient(address, tenant) as client:
+        response = client.store_info()
+    described = json_format.MessageToDict(
+        response, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    if as_json:
+        typer.echo(json.dumps(described))
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in described.items():
+        for inner, number in value.items() if isinstance(value, dict) else ((None, value),):
+            table.add_row(f"{name}.{inner}" if inner else name, escape(str(number)))
+    Console().print(table)
+
+
+def print_answer(response: RetrieveChunksResponse, console: Console) -> None:
+    """Print an answer as a table: rank, fused score, each channel's score and rank, source, and how the text begins."""
+    table = Table(show_lines=False)
+    for name in ("#", "fused", "semantic", "lexical", "identifier"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("source")
+    table.add_column("text", ratio=1)
+    for rank, hit in enumerate(response.chunks, start=1):
+        place = f"{escape(hit.chunk.source_id)} [{hit.chunk.start_char}:{hit.chunk.end_char}]"
+        table.add_row(str(rank), f"{hit.score:.4f}", *_opinions(hit), place, escape(_snippet(hit.chunk.text)))
+    console.print(table)
+    for report in response.channels:
+        console.print(_report_line(report))
+    console.print(
+        f"{'PARTIAL answer' if response.partial else 'complete answer'} over {response.chunk_count} chunks "
+        f"({response.embedded_count} embedded) at revision {response.revision}"
+    )
+
+
+def _opinions(hit: ScoredChunk) -> list[str]:
+    opinions = []
+    for channel in ("semantic", "lexical", "identifier"):
+        ranked = hit.HasField(channel)
+        opinions.append(f"{getattr(hit, channel):.4f} #{getattr(hit, channel + '_rank')}" if ranked else "-")
+    return opinions
+
+
+def _snippet(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SNIPPET_CHARACTERS else line[: SNIPPET_CHARACTERS - 1] + "…"
+
+
+def _report_line(report: ChannelReport) -> str:
+    channel = Channel.Name(report.channel).removeprefix("CHANNEL_").lower()
+    status = ChannelStatus.Name(report.status).removeprefix("CHANNEL_STATUS_").lower().replace("_", " ")
+    reason = f" ({report.reason})" if report.reason else ""
+    return f"{channel}: {status}{reason}, {report.candidates} candidates, {report.elapsed.ToNanoseconds() / 1e6:.1f} ms"

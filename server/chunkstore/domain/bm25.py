@@ -1,0 +1,63 @@
+"""BM25 as a pure function over counts, and the total order of ranked chunks.
+
+Formula: Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond (2009), with the idf that
+Lucene uses, which is never negative.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Scores = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int32]
+IdWords = npt.NDArray[np.uint64]
+
+K1: Final = 1.2
+B: Final = 0.75
+
+
+def inverse_document_frequency(chunk_count: int, document_frequency: int) -> float:
+    """`ln(1 + (N - df + 0.5) / (df + 0.5))`; above 0 for 0 <= df <= N."""
+    return math.log(1.0 + (chunk_count - document_frequency + 0.5) / (document_frequency + 0.5))
+
+
+def length_factors(lengths: Counts, chunk_count: int, total_length: int) -> Scores:
+    """`k1 * (1 - b + b * length / average)`, float64 of the shape of `lengths`.
+
+    The average is the exact integer sum divided by N; where it is 0 there is no term to score, and 1 stands for it.
+    """
+    average = total_length / chunk_count if chunk_count and total_length else 1.0
+    return K1 * (1.0 - B + B * (lengths / average))
+
+
+def term_scores(idf: float, frequencies: Counts, factors: Scores) -> Scores:
+    """One term's share of BM25, `idf * tf * (k1 + 1) / (tf + factor)`; 0 where tf is 0.
+
+    A chunk's score is the sum of its shares over the distinct query terms in sorted order.
+    """
+    return idf * (frequencies * (K1 + 1.0)) / (frequencies + factors)
+
+
+def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp]:
+    """Positions of the best `limit` chunks: score descending, ties by id ascending.
+
+    `ids` (n, 4) holds the 32 id bytes as four big-endian numbers, `scores` (n,) float64. Fewer than `limit` where n
+    is smaller; none for limit 0.
+    """
+    if limit <= 0 or not len(scores):
+        return np.empty(0, dtype=np.intp)
+    kept = np.arange(len(scores))
+    if len(scores) > limit:
+        least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+        kept = np.flatnonzero(scores >= least)
+    order = np.lexsort((ids[kept, 3], ids[kept, 2], ids[kept, 1], ids[kept, 0], -scores[kept]))
+    return kept[order[:limit]]
+
+
+def id_words(ids: bytes) -> IdWords:
+    """The concatenated 32-byte ids as (n, 4) numbers that compare as the ids do."""
+    return np.frombuffer(ids, dtype=">u8").astype(np.uint64).reshape(-1, 4)

@@ -1,0 +1,158 @@
+"""What reads and writes give back."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from chunkstore.domain.chunk import ChunkId, StoredChunk
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusStatistics:
+    """Counts over a tenant's whole corpus: N, the sum of lengths in terms, and df for exactly the asked terms."""
+
+    chunk_count: int
+    total_length: int
+    doc_frequencies: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalCandidate:
+    """A chunk that holds at least one asked term: its BM25 score, its length in terms, and the counts behind it."""
+
+    chunk_id: ChunkId
+    score: float
+    length: int
+    term_frequencies: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalCandidates:
+    """The exact top candidates by BM25, score descending, ties by id ascending, and the statistics used."""
+
+    candidates: tuple[LexicalCandidate, ...]
+    statistics: CorpusStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticCandidate:
+    """An embedded chunk and its score `1 - cosine distance / 2`, in [0, 1]."""
+
+    chunk_id: ChunkId
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusCounts:
+    """A tenant's counts: committed changes (0: never written), chunks, embedded chunks, sources."""
+
+    revision: int = 0
+    chunk_count: int = 0
+    embedded_count: int = 0
+    source_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document that has been written, the revision of its last change, and how many chunks it has."""
+
+    source_id: str
+    revision: int
+    chunk_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCounts:
+    """Chunks by what a write did to them; see WriteCounts of the wire contract. Adds up field by field."""
+
+    written: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    embedded: int = 0
+    embeddings_reused: int = 0
+    duplicates_folded: int = 0
+
+    def __add__(self, other: WriteCounts) -> WriteCounts:
+        return WriteCounts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What a transaction did, and the revision after it: the corpus's for an upsert, the source's for a replacement."""
+
+    counts: WriteCounts
+    revision: int
+
+
+class RetrievalMode(enum.Enum):
+    """Which channels a query asks for."""
+
+    HYBRID = "hybrid"
+    SEMANTIC = "semantic"
+    LEXICAL = "lexical"
+
+
+class Channel(enum.Enum):
+    """One ranking of the corpus."""
+
+    SEMANTIC = "semantic"
+    LEXICAL = "lexical"
+    IDENTIFIER = "identifier"
+
+
+class ChannelStatus(enum.Enum):
+    """Whether a channel answered."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    NOT_CONFIGURED = "not_configured"
+    NOT_REQUESTED = "not_requested"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReport:
+    """What one channel did: `reason` is a stable word, empty where it answered or was not asked; seconds elapsed."""
+
+    channel: Channel
+    status: ChannelStatus
+    reason: str = ""
+    candidates: int = 0
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelScore:
+    """One channel's opinion of a chunk: its own score, and its rank from 1."""
+
+    score: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredChunk:
+    """A retrieved chunk: fused score, and per channel the opinion, None where it did not rank it (which is not 0)."""
+
+    chunk: StoredChunk
+    score: float
+    semantic: ChannelScore | None = None
+    lexical: ChannelScore | None = None
+    identifier: ChannelScore | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRetrievalResult:
+    """The best chunks, fused score descending, ties by id ascending, and how the answer came about.
+
+    All channels and chunks are of the one corpus revision in `corpus`. `partial`: a requested channel is missing.
+    """
+
+    chunks: tuple[ScoredChunk, ...]
+    channels: tuple[ChannelReport, ...]
+    corpus: CorpusCounts
+
+    @property
+    def partial(self) -> bool:
+        """Whether a requested channel did not answer."""
+        return any(report.status in (ChannelStatus.FAILED, ChannelStatus.NOT_CONFIGURED) for report in self.channels)

@@ -1,0 +1,79 @@
+"""Cosine similarity of stored vectors: which vectors may be stored, and their one exact score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from chunkstore.domain.errors import DimensionMismatchError, InvalidVectorError
+
+Vector = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float64]
+
+MIN_NORM: Final = 1e-12
+MAX_NORM: Final = 1e12
+MAX_DIMENSION: Final = 16_000
+_BLOCK_VALUES: Final = 1 << 20
+
+
+def checked_vector(values: Sequence[float] | Vector, field: str, dimension: int | None = None) -> Vector:
+    """Return `values` as a read-only float32 array of shape (dimension,).
+
+    Raises DimensionMismatchError for another width; InvalidVectorError for a value that is not finite as float32 or a
+    Euclidean norm outside [1e-12, 1e12], within which pgvector's float32 sums neither overflow nor vanish.
+    """
+    with np.errstate(over="ignore"):
+        vector = np.array(values, dtype=np.float32)
+    if vector.ndim != 1 or vector.size == 0:
+        raise InvalidVectorError(field, "must be a non-empty list of numbers")
+    if dimension is not None and vector.size != dimension:
+        raise DimensionMismatchError(expected=dimension, actual=vector.size, field=field)
+    if not np.isfinite(vector).all():
+        raise InvalidVectorError(field, "holds a value that is not finite")
+    norm = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
+    if not MIN_NORM <= norm <= MAX_NORM:
+        raise InvalidVectorError(field, f"has a norm outside [{MIN_NORM:g}, {MAX_NORM:g}]")
+    vector.flags.writeable = False
+    return vector
+
+
+def cosine_scores(vectors: npt.NDArray[np.float32], query: Vector) -> Scores:
+    """Score each row of `vectors` (n, d) against `query` (d,): `1 - cosine distance / 2`, float64 (n,), in [0, 1].
+
+    The bits depend on the two vectors alone: products are exact in float64, and sums are taken over a fixed binary
+    tree. Equal directions of the same values score exactly 1.
+    """
+    scores = np.empty(len(vectors), dtype=np.float64)
+    query_norm = _row_sums(np.square(query[np.newaxis], dtype=np.float64))[0]
+    block = max(1, _BLOCK_VALUES // max(1, query.size))
+    for start in range(0, len(vectors), block):
+        rows = vectors[start : start + block].astype(np.float64)
+        dots = _row_sums(rows * query.astype(np.float64))
+        norms = _row_sums(rows * rows)
+        # sqrt(x * x) is exactly x, so that a vector's score against itself is exactly 1.
+        cosines = np.clip(dots / np.sqrt(norms * query_norm), -1.0, 1.0)
+        scores[start : start + block] = 1.0 - (1.0 - cosines) / 2.0
+    return scores
+
+
+def rounding_margin(dimension: int) -> float:
+    """How far a float32 computation of a score may lie from `cosine_scores`, in any summation order.
+
+    Standard bound n * u / (1 - n * u) for a sum of n terms (Higham, Accuracy and Stability of Numerical Algorithms,
+    3.1), for the product and for both norms, with room for rounding of normalised inputs; halved as the score is.
+    """
+    terms = dimension + 16
+    return 2.0 * terms * 2.0**-24 / (1.0 - terms * 2.0**-24)
+
+
+def _row_sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Sum each row of a scratch array over a binary tree whose shape depends on the width alone."""
+    width = values.shape[1]
+    while width > 1:
+        half = (width + 1) // 2
+        values[:, : width - half] += values[:, half:width]
+        width = half
+    return values[:, 0]

@@ -1,0 +1,184 @@
+"""The in-memory index of one tenant: exact BM25 over postings and exact cosine over vectors.
+
+An index is immutable. A change gives a new one that shares its segments, so a reader keeps a consistent view for as
+long as it holds one, in any thread, without locks. Segments merge as they grow (Lucene's tiering), so that a write
+costs time in proportion to itself and, amortised, to the logarithm of the corpus.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from chunkstore.domain.bm25 import (
+    IdWords,
+    id_words,
+    inverse_document_frequency,
+    length_factors,
+    rank_chunks,
+    term_scores,
+)
+from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
+from chunkstore.domain.results import CorpusStatistics, LexicalCandidate, LexicalCandidates, SemanticCandidate
+from chunkstore.domain.similarity import Scores, Vector, cosine_scores, rounding_margin
+from chunkstore.ranking.segment import IndexedChunk, Rows, Segment
+
+_MERGE_FACTOR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusIndex:
+    """A tenant's corpus, ready to rank: its segments, and counts of the chunks alive in them."""
+
+    dimension: int
+    segments: tuple[Segment, ...] = ()
+    chunk_count: int = 0
+    total_length: int = 0
+    embedded_count: int = 0
+
+    def changed(self, removed: Sequence[ChunkId], added: Sequence[IndexedChunk]) -> CorpusIndex:
+        """The index without `removed` and with `added`; replacing a chunk is removing and adding its id."""
+        index = self._without(removed) if removed else self
+        return index._with(added) if added else index
+
+    def lexical_candidates(self, terms: Sequence[str], keys: Sequence[int], limit: int) -> LexicalCandidates:
+        """Candidates as in ports.LexicalCandidateSource, for sorted distinct `terms` and their `keys`."""
+        _check_limit(limit)
+        found = [[segment.postings(key) for key in keys] for segment in self.segments]
+        frequencies = [sum(len(postings[n][0]) for postings in found) for n in range(len(keys))]
+        if not terms:
+            return LexicalCandidates((), CorpusStatistics(self.chunk_count, self.total_length, {}))
+        statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, frequencies, strict=True)))
+        idfs = [inverse_document_frequency(self.chunk_count, frequency) for frequency in frequencies]
+        scored = [self._scored(segment, postings, idfs) for segment, postings in zip(self.segments, found, strict=True)]
+        places, best = _best(self.segments, scored, limit)
+        candidates = [
+            LexicalCandidate(
+                identifier,
+                score,
+                int(self.segments[place].lengths[row]),
+                _frequencies_in(row, terms, found[place]),
+            )
+            for (place, row), score, identifier in zip(places, best, self._ids(places), strict=True)
+        ]
+        return LexicalCandidates(tuple(candidates), statistics)
+
+    def semantic_candidates(self, vector: Vector, limit: int, min_score: float | None) -> list[SemanticCandidate]:
+        """Candidates as in ports.SemanticCandidateSource.
+
+        A float32 product finds every chunk that may be among the best, within twice its rounding error; those are
+        scored anew by the canonical function, which alone decides.
+        """
+        _check_limit(limit)
+        if vector.size != self.dimension:
+            raise DimensionMismatchError(expected=self.dimension, actual=vector.size, field="vector")
+        if limit == 0 or not self.embedded_count:
+            return []
+        approximate = [_approximate_scores(segment, vector) for segment in self.segments]
+        everything = np.concatenate(approximate)
+        kept = min(limit, self.embedded_count)
+        least = float(np.partition(everything, everything.size - kept)[everything.size - kept])
+        least -= 2 * rounding_margin(self.dimension)
+        scored = [
+            _rescored(segment, np.flatnonzero(scores >= least), vector, min_score)
+            for segment, scores in zip(self.segments, approximate, strict=True)
+        ]
+        places, best = _best(self.segments, scored, limit)
+        return [SemanticCandidate(identifier, score) for identifier, score in zip(self._ids(places), best, strict=True)]
+
+    def _without(self, removed: Sequence[ChunkId]) -> CorpusIndex:
+        ids = id_words(b"".join(bytes.fromhex(identifier) for identifier in removed))
+        chunk_count, total_length, embedded_count = self.chunk_count, self.total_length, self.embedded_count
+        segments = []
+        for segment in self.segments:
+            survivor, died = segment.without(ids)
+            chunk_count -= died.size
+            total_length -= int(segment.lengths[died].sum())
+            embedded_count -= int(np.isin(segment.vector_rows, died).sum())
+            if survivor.live_count * 2 < survivor.alive.size:
+                survivor = Segment.merged([survivor])
+            if survivor.live_count:
+                segments.append(survivor)
+        return CorpusIndex(self.dimension, tuple(segments), chunk_count, total_length, embedded_count)
+
+    def _with(self, added: Sequence[IndexedChunk]) -> CorpusIndex:
+        newest = Segment.of(added, self.dimension)
+        segments = [*self.segments, newest]
+        while len(segments) > 1 and segments[-2].live_count < _MERGE_FACTOR * segments[-1].live_count:
+            segments[-2:] = [Segment.merged(segments[-2:])]
+        return dataclasses.replace(
+            self,
+            segments=tuple(segments),
+            chunk_count=self.chunk_count + len(added),
+            total_length=self.total_length + int(newest.lengths.sum()),
+            embedded_count=self.embedded_count + len(newest.vectors),
+        )
+
+    def _scored(
+        self, segment: Segment, postings: Sequence[tuple[Rows, npt.NDArray[np.int32]]], idfs: Sequence[float]
+    ) -> tuple[npt.NDArray[np.intp], Scores]:
+        factors = length_factors(segment.lengths, self.chunk_count, self.total_length)
+        scores = np.zeros(segment.lengths.size)
+        for (rows, frequencies), idf in zip(postings, idfs, strict=True):
+            scores[rows] += term_scores(idf, frequencies, factors[rows])
+        matched = np.flatnonzero(scores)
+        return matched, scores[matched]
+
+    def _ids(self, places: Sequence[tuple[int, int]]) -> list[ChunkId]:
+        return [ChunkId(self.segments[place].ids[row].astype(">u8").tobytes().hex()) for place, row in places]
+
+
+def _best(
+    segments: Sequence[Segment], scored: Sequence[tuple[npt.NDArray[np.intp], Scores]], limit: int
+) -> tuple[list[tuple[int, int]], list[float]]:
+    """The best `limit` of the scored rows of all segments, as (segment, row) places and their scores."""
+    if not segments:
+        return [], []
+    ids: IdWords = np.concatenate([segment.ids[rows] for segment, (rows, _) in zip(segments, scored, strict=True)])
+    scores = np.concatenate([scores for _, scores in scored])
+    segment_of = np.repeat(np.arange(len(segments)), [rows.size for rows, _ in scored])
+    row_of = np.concatenate([rows for rows, _ in scored])
+    order = rank_chunks(ids, scores, limit)
+    places = list(zip(segment_of[order].tolist(), row_of[order].tolist(), strict=True))
+    return places, scores[order].tolist()
+
+
+def _frequencies_in(
+    row: int, terms: Sequence[str], postings: Sequence[tuple[Rows, npt.NDArray[np.int32]]]
+) -> dict[str, int]:
+    """How often each of `terms` occurs in a row, those that do."""
+    frequencies = {}
+    for term, (rows, counts) in zip(terms, postings, strict=True):
+        at = int(np.searchsorted(rows, row))
+        if at < rows.size and rows[at] == row:
+            frequencies[term] = int(counts[at])
+    return frequencies
+
+
+def _approximate_scores(segment: Segment, vector: Vector) -> Scores:
+    """float32 scores of the segment's vectors; minus infinity for dead rows."""
+    unit = (vector / np.sqrt(np.square(vector, dtype=np.float64).sum())).astype(np.float32)
+    scores: Scores = 0.5 + 0.5 * (segment.vectors @ unit).astype(np.float64) * segment.inverse_norms
+    scores[~segment.alive[segment.vector_rows]] = -np.inf
+    return scores
+
+
+def _rescored(
+    segment: Segment, positions: npt.NDArray[np.intp], vector: Vector, min_score: float | None
+) -> tuple[npt.NDArray[np.intp], Scores]:
+    scores = cosine_scores(segment.vectors[positions], vector)
+    rows = segment.vector_rows[positions].astype(np.intp)
+    if min_score is None:
+        return rows, scores
+    kept = scores >= min_score
+    return rows[kept], scores[kept]
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 0:
+        raise InvalidFieldError("limit", "must not be negative")

@@ -1,0 +1,188 @@
+"""A segment: an immutable block of chunks with their postings and vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from chunkstore.domain.bm25 import IdWords, id_words
+from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.postings import Postings
+from chunkstore.domain.similarity import Vector
+
+Rows = npt.NDArray[np.int32]
+ValueT = TypeVar("ValueT", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedChunk:
+    """What ranking needs to know of a chunk."""
+
+    id: ChunkId
+    postings: Postings
+    embedding: Vector | None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """n chunks in columns; rows are numbered from 0 in no particular order.
+
+    `ids` (n, 4) uint64, `lengths` (n,) int32, `alive` (n,) bool. Postings: `keys` (m,) int64 ascending; those of
+    `keys[i]` are `rows[offsets[i]:offsets[i+1]]`, ascending, with `frequencies` beside them. Vectors: `vectors` (e, d)
+    float32 as stored, of the rows `vector_rows` (e,) ascending, with `inverse_norms` (e,) float32.
+    """
+
+    ids: IdWords
+    lengths: npt.NDArray[np.int32]
+    alive: npt.NDArray[np.bool_]
+    keys: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+    rows: Rows
+    frequencies: npt.NDArray[np.int32]
+    vector_rows: Rows
+    vectors: npt.NDArray[np.float32]
+    inverse_norms: npt.NDArray[np.float32]
+
+    @staticmethod
+    def of(chunks: Sequence[IndexedChunk], dimension: int) -> Segment:
+        """The segment of `chunks`, whose ids are distinct; vectors are `dimension` wide."""
+        embedded = [(row, chunk.embedding) for row, chunk in enumerate(chunks) if chunk.embedding is not None]
+        sizes = [chunk.postings.keys.size for chunk in chunks]
+        return _segment(
+            ids=id_words(b"".join(bytes.fromhex(chunk.id) for chunk in chunks)),
+            lengths=np.array([chunk.postings.length for chunk in chunks], dtype=np.int32),
+            posting_keys=_joined([chunk.postings.keys for chunk in chunks], np.int64),
+            posting_rows=np.repeat(np.arange(len(chunks), dtype=np.int32), sizes),
+            frequencies=_joined([chunk.postings.frequencies for chunk in chunks], np.int32),
+            vector_rows=np.array([row for row, _ in embedded], dtype=np.int32),
+            vectors=np.array([vector for _, vector in embedded], dtype=np.float32).reshape(-1, dimension),
+        )
+
+    @staticmethod
+    def merged(segments: Sequence[Segment]) -> Segment:
+        """One segment of the live chunks of `segments`."""
+        parts = [segment._live_columns() for segment in segments]
+        starts = np.cumsum([0, *(len(part[0]) for part in parts)])
+        shifted = list(zip(parts, starts, strict=False))
+        return _segment(
+            ids=np.concatenate([part[0] for part in parts]),
+            lengths=np.concatenate([part[1] for part in parts]),
+            posting_keys=np.concatenate([part[2] for part in parts]),
+            posting_rows=np.concatenate([part[3] + np.int32(start) for part, start in shifted]),
+            frequencies=np.concatenate([part[4] for part in parts]),
+            vector_rows=np.concatenate([part[5] + np.int32(start) for part, start in shifted]),
+            vectors=np.concatenate([part[6] for part in parts]),
+        )
+
+    @cached_property
+    def live_count(self) -> int:
+        """Number of chunks that are alive."""
+        return int(np.count_nonzero(self.alive))
+
+    def without(self, ids: IdWords) -> tuple[Segment, Rows]:
+        """The segment with the chunks of `ids` dead, and the rows that died; ids it does not hold alive are ignored."""
+        rows = self._rows_of(ids)
+        rows = rows[self.alive[rows]]
+        if not rows.size:
+            return self, rows
+        alive = self.alive.copy()
+        alive[rows] = False
+        survivor = dataclasses.replace(self, alive=alive)
+        survivor.__dict__["_id_order"] = self._id_order
+        return survivor, rows
+
+    def postings(self, key: int) -> tuple[Rows, npt.NDArray[np.int32]]:
+        """Live rows, ascending, of the chunks that hold the term `key`, and its frequency in each."""
+        place = int(np.searchsorted(self.keys, key))
+        if place == self.keys.size or self.keys[place] != key:
+            return self.rows[:0], self.frequencies[:0]
+        span = slice(int(self.offsets[place]), int(self.offsets[place + 1]))
+        rows, frequencies = self.rows[span], self.frequencies[span]
+        if self.live_count == self.alive.size:
+            return rows, frequencies
+        live = self.alive[rows]
+        return rows[live], frequencies[live]
+
+    @cached_property
+    def _id_order(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]]:
+        order = np.argsort(self.ids[:, 0], kind="stable")
+        return order, self.ids[order, 0]
+
+    def _rows_of(self, ids: IdWords) -> Rows:
+        order, first_words = self._id_order
+        found = []
+        place = np.searchsorted(first_words, ids[:, 0])
+        pending = np.arange(len(ids))
+        # More than one round only where two ids share their first eight bytes.
+        while pending.size:
+            pending = pending[place[pending] < first_words.size]
+            pending = pending[first_words[place[pending]] == ids[pending, 0]]
+            rows = order[place[pending]]
+            found.append(rows[(self.ids[rows] == ids[pending]).all(axis=1)])
+            place[pending] += 1
+        return np.concatenate(found or [order[:0]]).astype(np.int32)
+
+    def _live_columns(
+        self,
+    ) -> tuple[
+        IdWords,
+        npt.NDArray[np.int32],
+        npt.NDArray[np.int64],
+        Rows,
+        npt.NDArray[np.int32],
+        Rows,
+        npt.NDArray[np.float32],
+    ]:
+        posting_keys = np.repeat(self.keys, np.diff(self.offsets))
+        if self.live_count == self.alive.size:
+            columns = (self.ids, self.lengths, posting_keys, self.rows, self.frequencies)
+            return (*columns, self.vector_rows, self.vectors)
+        renumbered = (np.cumsum(self.alive) - 1).astype(np.int32)
+        live, embedded = self.alive[self.rows], self.alive[self.vector_rows]
+        return (
+            self.ids[self.alive],
+            self.lengths[self.alive],
+            posting_keys[live],
+            renumbered[self.rows[live]],
+            self.frequencies[live],
+            renumbered[self.vector_rows[embedded]],
+            self.vectors[embedded],
+        )
+
+
+def _segment(
+    *,
+    ids: IdWords,
+    lengths: npt.NDArray[np.int32],
+    posting_keys: npt.NDArray[np.int64],
+    posting_rows: Rows,
+    frequencies: npt.NDArray[np.int32],
+    vector_rows: Rows,
+    vectors: npt.NDArray[np.float32],
+) -> Segment:
+    order = np.argsort(posting_keys, kind="stable")
+    sorted_keys = posting_keys[order]
+    starts = np.flatnonzero(np.diff(sorted_keys, prepend=sorted_keys[:1] - 1)) if order.size else order
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    return Segment(
+        ids=ids,
+        lengths=lengths,
+        alive=np.ones(len(ids), dtype=np.bool_),
+        keys=sorted_keys[starts],
+        offsets=np.append(starts, order.size).astype(np.int64),
+        rows=posting_rows[order],
+        frequencies=frequencies[order],
+        vector_rows=vector_rows,
+        vectors=vectors,
+        inverse_norms=(1.0 / norms).astype(np.float32),
+    )
+
+
+def _joined(arrays: Sequence[npt.NDArray[ValueT]], dtype: type[ValueT]) -> npt.NDArray[ValueT]:
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype=dtype)

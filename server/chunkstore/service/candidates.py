@@ -1,0 +1,69 @@
+"""LexicalCandidateService and SemanticCandidateService: each channel by itself."""
+
+from __future__ import annotations
+
+import math
+
+from chunkstore.domain.errors import InvalidFieldError
+from chunkstore.domain.text import checked_text
+from chunkstore.ports.chunk_store import ChunkStore
+from chunkstore.service.convert import lexical_candidate_to, semantic_candidate_to, statistics_to, vector_from
+from chunkstore.service.interceptors.around import Context
+from chunkstore.service.tenancy import current_tenant
+from chunkstore.v1 import lexical_candidate_service_pb2 as lexical_pb
+from chunkstore.v1 import semantic_candidate_service_pb2 as semantic_pb
+from chunkstore.v1.lexical_candidate_service_pb2_grpc import LexicalCandidateServiceServicer
+from chunkstore.v1.semantic_candidate_service_pb2_grpc import SemanticCandidateServiceServicer
+
+
+class LexicalCandidateServicer(LexicalCandidateServiceServicer):
+    """The lexical channel."""
+
+    def __init__(self, chunks: ChunkStore, max_candidates: int) -> None:
+        self._chunks = chunks
+        self._max_candidates = max_candidates
+
+    async def ListLexicalCandidates(
+        self, request: lexical_pb.ListLexicalCandidatesRequest, context: Context
+    ) -> lexical_pb.ListLexicalCandidatesResponse:
+        """See the contract."""
+        limit = _checked_limit(request.limit, self._max_candidates)
+        terms = [checked_text(f"terms[{position}]", term) for position, term in enumerate(request.terms)]
+        async with self._chunks.snapshot(current_tenant()) as corpus:
+            found = await corpus.lexical_candidates(terms, limit)
+            chunks = await corpus.chunks([candidate.chunk_id for candidate in found.candidates])
+            return lexical_pb.ListLexicalCandidatesResponse(
+                candidates=map(lexical_candidate_to, found.candidates, chunks),
+                statistics=statistics_to(found.statistics),
+                revision=corpus.counts.revision,
+            )
+
+
+class SemanticCandidateServicer(SemanticCandidateServiceServicer):
+    """The semantic channel."""
+
+    def __init__(self, chunks: ChunkStore, max_candidates: int) -> None:
+        self._chunks = chunks
+        self._max_candidates = max_candidates
+
+    async def ListSemanticCandidates(
+        self, request: semantic_pb.ListSemanticCandidatesRequest, context: Context
+    ) -> semantic_pb.ListSemanticCandidatesResponse:
+        """See the contract."""
+        limit = _checked_limit(request.limit, self._max_candidates)
+        vector = vector_from(request.vector, "vector", self._chunks.dimension)
+        min_score = request.min_score if request.HasField("min_score") else None
+        if min_score is not None and math.isnan(min_score):
+            raise InvalidFieldError("min_score", "must be a number")
+        async with self._chunks.snapshot(current_tenant()) as corpus:
+            found = await corpus.semantic_candidates(vector, limit, min_score=min_score)
+            chunks = await corpus.chunks([candidate.chunk_id for candidate in found])
+            return semantic_pb.ListSemanticCandidatesResponse(
+                candidates=map(semantic_candidate_to, found, chunks), revision=corpus.counts.revision
+            )
+
+
+def _checked_limit(limit: int, most: int) -> int:
+    if not 0 <= limit <= most:
+        raise InvalidFieldError("limit", f"must be within [0, {most}]")
+    return limit

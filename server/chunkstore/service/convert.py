@@ -1,0 +1,254 @@
+"""Between the wire's messages and the domain's values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+from google.protobuf import duration_pb2, json_format, struct_pb2
+
+from chunkstore.composition.indexer import Document
+from chunkstore.domain.chunk import Occurrence, StoredChunk, require_id
+from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
+from chunkstore.domain.metadata import Metadata, metadata_json
+from chunkstore.domain.results import (
+    Channel,
+    ChannelReport,
+    ChannelStatus,
+    CorpusStatistics,
+    LexicalCandidate,
+    RetrievalMode,
+    ScoredChunk,
+    SemanticCandidate,
+    Source,
+    WriteCounts,
+)
+from chunkstore.domain.similarity import Vector, checked_vector
+from chunkstore.ports.chunker import DocumentFormat
+from chunkstore.v1 import (
+    chunk_pb2,
+    chunk_reader_service_pb2,
+    chunk_writer_service_pb2,
+    indexing_service_pb2,
+    lexical_candidate_service_pb2,
+    retrieval_service_pb2,
+    semantic_candidate_service_pb2,
+)
+
+ResultT = TypeVar("ResultT")
+
+_MODES = {
+    retrieval_service_pb2.RETRIEVAL_MODE_UNSPECIFIED: RetrievalMode.HYBRID,
+    retrieval_service_pb2.RETRIEVAL_MODE_HYBRID: RetrievalMode.HYBRID,
+    retrieval_service_pb2.RETRIEVAL_MODE_SEMANTIC: RetrievalMode.SEMANTIC,
+    retrieval_service_pb2.RETRIEVAL_MODE_LEXICAL: RetrievalMode.LEXICAL,
+}
+_CHANNELS = {
+    Channel.SEMANTIC: retrieval_service_pb2.CHANNEL_SEMANTIC,
+    Channel.LEXICAL: retrieval_service_pb2.CHANNEL_LEXICAL,
+    Channel.IDENTIFIER: retrieval_service_pb2.CHANNEL_IDENTIFIER,
+}
+_STATUSES = {
+    ChannelStatus.ANSWERED: retrieval_service_pb2.CHANNEL_STATUS_ANSWERED,
+    ChannelStatus.FAILED: retrieval_service_pb2.CHANNEL_STATUS_FAILED,
+    ChannelStatus.NOT_CONFIGURED: retrieval_service_pb2.CHANNEL_STATUS_NOT_CONFIGURED,
+    ChannelStatus.NOT_REQUESTED: retrieval_service_pb2.CHANNEL_STATUS_NOT_REQUESTED,
+}
+_FORMATS = {
+    indexing_service_pb2.DOCUMENT_FORMAT_UNSPECIFIED: DocumentFormat.PLAIN_TEXT,
+    indexing_service_pb2.DOCUMENT_FORMAT_PLAIN_TEXT: DocumentFormat.PLAIN_TEXT,
+    indexing_service_pb2.DOCUMENT_FORMAT_MARKDOWN: DocumentFormat.MARKDOWN,
+    indexing_service_pb2.DOCUMENT_FORMAT_PASSAGE: DocumentFormat.PASSAGE,
+}
+
+
+def chunks_from(messages: Iterable[chunk_pb2.Chunk], dimension: int, source_id: str | None = None) -> list[StoredChunk]:
+    """The chunks of a request. With `source_id`, each is of that source, named by its message or not.
+
+    Raises InvalidFieldError or DimensionMismatchError naming the field of the first bad one, as `chunks[n].field`.
+    """
+    return [
+        _within(f"chunks[{position}]", partial(_chunk_from, message, dimension, source_id))
+        for position, message in enumerate(messages)
+    ]
+
+
+def vector_from(message: chunk_pb2.Vector, field: str, dimension: int) -> Vector:
+    """The vector of a message; raises InvalidVectorError or DimensionMismatchError naming `field`."""
+    return checked_vector(message.values, field, dimension)
+
+
+def document_from(message: indexing_service_pb2.Document) -> Document:
+    """The document of a message, unchecked but for its format (InvalidFieldError)."""
+    return Document(
+        source_id=message.source_id,
+        text=message.text,
+        format=_chosen(_FORMATS, message.format, "format"),
+        metadata=_plain(message.metadata),
+        entity_ids=tuple(message.entity_ids),
+    )
+
+
+def mode_from(value: retrieval_service_pb2.RetrievalMode.ValueType) -> RetrievalMode:
+    """The mode of a request; raises InvalidFieldError for a number that is none."""
+    return _chosen(_MODES, value, "mode")
+
+
+def chunk_to(chunk: StoredChunk) -> chunk_pb2.Chunk:
+    """The message of a chunk; its vector is set where the chunk carries one."""
+    message = chunk_pb2.Chunk(
+        id=chunk.id,
+        source_id=chunk.source_id,
+        text=chunk.text,
+        chunk_index=chunk.chunk_index,
+        start_char=chunk.start_char,
+        end_char=chunk.end_char,
+        entity_ids=chunk.entity_ids,
+        other_occurrences=[
+            chunk_pb2.Occurrence(chunk_index=at.chunk_index, start_char=at.start_char, end_char=at.end_char)
+            for at in chunk.other_occurrences
+        ],
+    )
+    if chunk.metadata:
+        message.metadata.CopyFrom(_struct(chunk.metadata))
+    if chunk.embedding is not None:
+        message.embedding.values.extend(chunk.embedding.tolist())
+    return message
+
+
+def scored_chunk_to(scored: ScoredChunk) -> retrieval_service_pb2.ScoredChunk:
+    """The message of a retrieved chunk; a channel that did not rank it leaves its fields unset."""
+    message = retrieval_service_pb2.ScoredChunk(chunk=chunk_to(scored.chunk), score=scored.score)
+    if scored.semantic:
+        message.semantic, message.semantic_rank = scored.semantic.score, scored.semantic.rank
+    if scored.lexical:
+        message.lexical, message.lexical_rank = scored.lexical.score, scored.lexical.rank
+    if scored.identifier:
+        message.identifier, message.identifier_rank = scored.identifier.score, scored.identifier.rank
+    return message
+
+
+def channel_report_to(report: ChannelReport) -> retrieval_service_pb2.ChannelReport:
+    """The message of a channel's report."""
+    elapsed = duration_pb2.Duration()
+    elapsed.FromNanoseconds(int(report.elapsed * 1e9))
+    return retrieval_service_pb2.ChannelReport(
+        channel=_CHANNELS[report.channel],
+        status=_STATUSES[report.status],
+        reason=report.reason,
+        candidates=report.candidates,
+        elapsed=elapsed,
+    )
+
+
+def lexical_candidate_to(
+    candidate: LexicalCandidate, chunk: StoredChunk
+) -> lexical_candidate_service_pb2.LexicalCandidate:
+    """The message of a lexical candidate."""
+    return lexical_candidate_service_pb2.LexicalCandidate(
+        chunk=chunk_to(chunk),
+        score=candidate.score,
+        length=candidate.length,
+        term_frequencies=candidate.term_frequencies,
+    )
+
+
+def semantic_candidate_to(
+    candidate: SemanticCandidate, chunk: StoredChunk
+) -> semantic_candidate_service_pb2.SemanticCandidate:
+    """The message of a semantic candidate."""
+    return semantic_candidate_service_pb2.SemanticCandidate(chunk=chunk_to(chunk), score=candidate.score)
+
+
+def statistics_to(statistics: CorpusStatistics) -> lexical_candidate_service_pb2.CorpusStatistics:
+    """The message of corpus statistics."""
+    return lexical_candidate_service_pb2.CorpusStatistics(
+        chunk_count=statistics.chunk_count,
+        total_length=statistics.total_length,
+        document_frequencies=statistics.doc_frequencies,
+    )
+
+
+def source_to(source: Source) -> chunk_reader_service_pb2.Source:
+    """The message of a source."""
+    return chunk_reader_service_pb2.Source(
+        source_id=source.source_id, revision=source.revision, chunk_count=source.chunk_count
+    )
+
+
+def write_counts_to(counts: WriteCounts) -> chunk_writer_service_pb2.WriteCounts:
+    """The message of what a write did."""
+    return chunk_writer_service_pb2.WriteCounts(**_count_fields(counts))
+
+
+def index_counts_to(counts: WriteCounts) -> indexing_service_pb2.IndexCounts:
+    """The message of what indexing did."""
+    return indexing_service_pb2.IndexCounts(**_count_fields(counts))
+
+
+def _count_fields(counts: WriteCounts) -> dict[str, int]:
+    return {
+        "written": counts.written,
+        "unchanged": counts.unchanged,
+        "removed": counts.removed,
+        "embedded": counts.embedded,
+        "embeddings_reused": counts.embeddings_reused,
+        "duplicates_folded": counts.duplicates_folded,
+    }
+
+
+def _chunk_from(message: chunk_pb2.Chunk, dimension: int, source_id: str | None) -> StoredChunk:
+    if source_id is not None and message.source_id not in ("", source_id):
+        raise InvalidFieldError("source_id", "is not the request's source_id")
+    embedding = None
+    if message.HasField("embedding"):
+        embedding = vector_from(message.embedding, "embedding", dimension)
+    chunk = StoredChunk(
+        source_id=message.source_id or source_id or "",
+        text=message.text,
+        chunk_index=message.chunk_index,
+        start_char=message.start_char,
+        end_char=message.end_char if message.HasField("end_char") else message.start_char + len(message.text),
+        entity_ids=tuple(message.entity_ids),
+        metadata=_plain(message.metadata),
+        embedding=embedding,
+        other_occurrences=tuple(
+            Occurrence(at.chunk_index, at.start_char, at.end_char) for at in message.other_occurrences
+        ),
+    )
+    return require_id(chunk, message.id)
+
+
+def _within(parent: str, make: Callable[[], ResultT]) -> ResultT:
+    try:
+        return make()
+    except (InvalidFieldError, DimensionMismatchError) as error:
+        raise error.within(parent) from None
+
+
+def _chosen(choices: dict[Any, ResultT], value: int, field: str) -> ResultT:
+    if value not in choices:
+        raise InvalidFieldError(field, "is not one of the enum's values")
+    return choices[value]
+
+
+def _plain(struct: struct_pb2.Struct) -> dict[str, Any]:
+    """The JSON object that a Struct is; a value without a kind is null. Non-finite numbers stay, to be refused."""
+    return {key: _plain_value(value) for key, value in struct.fields.items()}
+
+
+def _plain_value(value: struct_pb2.Value) -> object:
+    kind = value.WhichOneof("kind")
+    if kind is None or kind == "null_value":
+        return None
+    if kind == "struct_value":
+        return _plain(value.struct_value)
+    if kind == "list_value":
+        return [_plain_value(item) for item in value.list_value.values]
+    return getattr(value, kind)
+
+
+def _struct(metadata: Metadata) -> struct_pb2.Struct:
+    return json_format.ParseDict(json.loads(metadata_json(metadata)), struct_pb2.Struct())
