@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-UV_VERSION := $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
+UV_VERSION := $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements-dev.lock)
 BIN := .venv/bin
 PROTOS := $(wildcard proto/chunkstore/v1/*.proto)
 
@@ -13,10 +13,10 @@ PROTOS := $(wildcard proto/chunkstore/v1/*.proto)
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-.venv/.ready: requirements.lock pyproject.toml
+.venv/.ready: requirements-dev.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet uv==$(UV_VERSION)
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -81,9 +81,11 @@ demo: setup ## Embedded PostgreSQL, documents streamed in, ranked answers with t
 eval: setup ## Measure retrieval on a BEIR folder: make eval DIR=...
 	$(BIN)/chunkstore eval $(DIR)
 
-lock: setup ## Resolve requirements.lock anew
-	$(BIN)/uv pip compile --quiet --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	  --python-version 3.11 --upgrade -o requirements.lock pyproject.toml
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11
+
+lock: setup ## Resolve the locked dependencies anew
+	$(LOCK) --upgrade --all-extras -o requirements-dev.lock pyproject.toml
+	$(LOCK) -c requirements-dev.lock -o requirements.lock pyproject.toml
 
 clean: ## Remove everything that setup and builds made
 	rm -rf .venv .tools clients/ts/node_modules clients/ts/dist clients/go/bin

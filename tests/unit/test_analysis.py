@@ -270,6 +270,11 @@ def test_long_terms_are_digests_found_by_the_same_text_alone() -> None:
     assert STANDARD.terms("q" * LONGEST_TERM) == ["q" * LONGEST_TERM]
 
 
+def test_long_runs_take_linear_time() -> None:
+    assert ENGLISH.tokens("a" + "\u0316\u0301" * 500_000) == [Token("a", 0, 31)]
+    assert ENGLISH.terms("111," * 50_000 + "1") == [*["111"] * 50_000, "1"]
+
+
 def test_names() -> None:
     assert set(analyzer_names()) >= {"english", "french", "german", "russian", "standard"}
     assert "porter" not in analyzer_names()
@@ -343,6 +348,13 @@ def test_normal_form_and_its_spans_agree(text: str) -> None:
     assert len(normal) == len(starts) == len(ends)
     assert list(starts) == sorted(starts)
     assert list(ends) == sorted(ends)
+
+
+@given(ANY_TEXT)
+def test_forms_of_a_word_come_longest_first(text: str) -> None:
+    for chunk in normalize(text).split():
+        places = [(piece.start, -piece.end) for piece in pieces(chunk)]
+        assert places == sorted(places)
 
 
 @given(LATIN, NAMES)

@@ -8,7 +8,7 @@ import typer
 
 from chunkstore.cli.evaluate import evaluate
 from chunkstore.cli.index import index
-from chunkstore.cli.query import info, query
+from chunkstore.cli.query import health, info, query
 from chunkstore.cli.serve import serve
 from chunkstore.client import ServiceError
 from chunkstore.domain.errors import ChunkstoreError
@@ -26,6 +26,7 @@ app.command()(index)
 app.command()(query)
 app.command("eval")(evaluate)
 app.command()(info)
+app.command()(health)
 
 
 def main() -> None:

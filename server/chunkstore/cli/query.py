@@ -1,4 +1,4 @@
-"""`chunkstore query` and `chunkstore info`."""
+"""`chunkstore query`, `chunkstore info` and `chunkstore health`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 from enum import StrEnum
 from typing import Annotated
 
+import grpc
 import typer
 from google.protobuf import json_format
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -75,6 +77,19 @@ def info(
         for inner, number in value.items() if isinstance(value, dict) else ((None, value),):
             table.add_row(f"{name}.{inner}" if inner else name, escape(str(number)))
     Console().print(table)
+
+
+def health(address: ServerAddressOption = "127.0.0.1:50051") -> None:
+    """Ask a running server whether it serves; exits with 1 if it does not, or does not answer within 3 seconds."""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            response = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=3.0)
+            status = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+        except grpc.RpcError:
+            status = "UNREACHABLE"
+    typer.echo(status)
+    if status != "SERVING":
+        raise typer.Exit(1)
 
 
 def print_answer(response: RetrieveChunksResponse, console: Console) -> None:

@@ -185,7 +185,7 @@ class _Stems(threading.local):
     """The accent-folded stems of a word: one, or two where its accents matter to the stemmer.
 
     Snowball's rules are written for accented spelling, so the word is stemmed as spelt and then folded; the stem of
-    the folded word comes second, where it differs, so that ``mange`` and ``mangé`` still find each other.
+    the folded word comes second, where it differs, so that ``mangee`` and ``mangée`` still find each other.
     """
 
     def __init__(self, language: str) -> None:

@@ -8,7 +8,10 @@ import regex  # type: ignore[import-untyped]
 
 _IGNORED = regex.compile(r"\p{Default_Ignorable_Code_Point}")
 _SURROGATE = regex.compile(r"\p{Cs}")
-_UNCLEAN = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cs}]")
+# The limit of the Stream-Safe Text Format (UAX #15): putting the marks in order takes time quadratic in their number.
+_MOST_MARKS = 30
+_STACKED = regex.compile(rf"\p{{M}}{{{_MOST_MARKS + 1},}}")
+_UNCLEAN = regex.compile(rf"[\p{{Default_Ignorable_Code_Point}}\p{{Cs}}]|\p{{M}}{{{_MOST_MARKS + 1}}}")
 # An ASCII character opens a stretch because a combining mark may follow it; no other ASCII character can be changed.
 _FOREIGN = regex.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
 _CLUSTER = regex.compile(r"\X")
@@ -23,7 +26,8 @@ def normalize(text: str) -> str:
     """Return the text in NFKC (UAX #15), cluster by cluster, its case and its accents kept.
 
     Default-ignorable code points (soft hyphen, joiners, zero-width space, byte order mark, variation selectors) are
-    removed, lone surrogates become spaces, and typographic apostrophes, hyphens and slashes become ASCII ones.
+    removed, and so are the marks beyond thirty in a row; lone surrogates become spaces, and typographic apostrophes,
+    hyphens and slashes become ASCII ones.
     Accepts any str; ASCII text is returned as it is.
     """
     if text.isascii():
@@ -76,7 +80,7 @@ def fold(word: str) -> str:
 
 
 def _is_clean(text: str) -> bool:
-    return unicodedata.is_normalized("NFKC", text) and _UNCLEAN.search(text) is None
+    return _UNCLEAN.search(text) is None and unicodedata.is_normalized("NFKC", text)
 
 
 def _plain_signs(text: str) -> str:
@@ -90,23 +94,35 @@ def _replaced(text: str) -> Iterator[str]:
     copied = 0
     for stretch in _FOREIGN.finditer(text):
         yield text[copied : stretch.start()]
-        kept = _SURROGATE.sub(" ", _IGNORED.sub("", stretch.group()))
+        kept = _kept(stretch.group())
         yield kept if unicodedata.is_normalized("NFKC", kept) else "".join(map(_compatible, _CLUSTER.findall(kept)))
         copied = stretch.end()
     yield text[copied:]
 
 
+def _kept(stretch: str) -> str:
+    kept = _SURROGATE.sub(" ", _IGNORED.sub("", stretch))
+    return _STACKED.sub(lambda marks: marks.group()[:_MOST_MARKS], kept)
+
+
+def _places(stretch: str) -> list[int]:
+    """Return where each character of ``_kept(stretch)`` stands in the stretch."""
+    places = [i for i, character in enumerate(stretch) if not _IGNORED.match(character)]
+    for marks in reversed(list(_STACKED.finditer(_IGNORED.sub("", stretch)))):
+        del places[marks.start() + _MOST_MARKS : marks.end()]
+    return places
+
+
 def _clusters(stretch: str, offset: int) -> Iterator[tuple[str, int, int]]:
     """Yield each cluster's normal form with its span; clusters that normalization leaves alone go by characters."""
-    places = [offset + i for i, character in enumerate(stretch) if not _IGNORED.match(character)]
-    kept = _SURROGATE.sub(" ", _IGNORED.sub("", stretch))
+    places = [offset + place for place in _places(stretch)]
+    kept = _kept(stretch)
     for cluster in _CLUSTER.finditer(kept):
         replaced = _compatible(cluster.group())
-        first, last = places[cluster.start()], places[cluster.end() - 1]
         if replaced == cluster.group():
             yield from ((kept[i], places[i], places[i] + 1) for i in range(cluster.start(), cluster.end()))
         else:
-            yield replaced, first, last + 1
+            yield replaced, places[cluster.start()], places[cluster.end() - 1] + 1
 
 
 @lru_cache(maxsize=1 << 14)

@@ -29,24 +29,24 @@ _UNSPACED = regex.compile(
 )
 _CLUSTER = regex.compile(r"\X")
 _HAN_CLUSTER = regex.compile(r"(?=\p{Han})\X")
-_GROUPED_DIGITS = r"\p{N}{1,3}(?:[,']\p{N}{3})+(?:\.\p{N}+)?"
-_GROUPED_NUMBER = regex.compile(_GROUPED_DIGITS)
+# Repeated groups are possessive: backtracking into them takes time quadratic in their number.
+_GROUPED_NUMBER = regex.compile(r"\p{N}{1,3}(?:[,']\p{N}{3})++(?:\.\p{N}+)?")
 _GROUPING = regex.compile("[,']")
-_NUMBER = regex.compile(r"\p{N}+(?:\.\p{N}+)*")
+_NUMBER = regex.compile(r"\p{N}+(?:\.\p{N}+)*+")
 _ORDINAL = regex.compile(r"\p{N}+(?:st|nd|rd|th|s)", regex.IGNORECASE)
 # ``bx7741`` and ``v1.2.3`` are also found by their number; ``a002`` and ``x86`` are not.
 _LETTERS_THEN_NUMBER = regex.compile(
-    r"(?P<letters>\p{L}{2,})(?P<number>\p{N}{2,})|(?P<letters>\p{L}+)(?P<number>\p{N}+(?:\.\p{N}+)+)"
+    r"(?P<letters>\p{L}{2,})(?P<number>\p{N}{2,})|(?P<letters>\p{L}+)(?P<number>\p{N}+(?:\.\p{N}+)++)"
 )
-# UAX #29 keeps ``7741,7742`` and ``a:b`` together; here a comma stays only where it groups the digits of one number.
-_CLAUSE = regex.compile(rf"{_GROUPED_DIGITS}(?![\p{{N}},'])|[^,;:]+")
+_CLAUSE = regex.compile(r"(?P<numbers>\p{N}+(?:[,']\p{N}+)++(?:\.\p{N}+)?)|[^,;:]+")
+_ONE_NUMBER = regex.compile("[^,']+")
 _CONNECTORS = frozenset("-./")
 # From the loosest connector to the tightest. A full stop between two digits is a decimal or version point.
 _FULL_STOP = r"\.(?!\p{N})|(?<!\p{N})\."
 _CUTS = (regex.compile("/"), regex.compile(_FULL_STOP), regex.compile("[-_]"))
 _TIGHTEST = len(_CUTS) - 1
 _CONNECTOR = regex.compile(rf"[-_/]|{_FULL_STOP}")
-_ACRONYM = regex.compile(r"\p{L}(?:\.\p{L})+")
+_ACRONYM = regex.compile(r"\p{L}(?:\.\p{L})++")
 _POSSESSIVE = regex.compile(r"'[sS]$")
 _HUMP = regex.compile(r"(?<=\p{Ll})(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll}{2})|(?<=\p{N})(?=\p{Lu}\p{Ll})")
 
@@ -147,9 +147,12 @@ def _add_spaced(text: str, offset: int, found: list[Piece]) -> None:
 
 
 def _clauses(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of the words, cut where UAX #29 joins ``7741,7742`` or ``a:b``, but not in ``1,000,000``."""
     for start, end in word_spans(text):
         for clause in _CLAUSE.finditer(text, start, end):
-            if _ALNUM.search(text, *clause.span()):
+            if clause["numbers"] and not _GROUPED_NUMBER.fullmatch(clause["numbers"]):
+                yield from (number.span() for number in _ONE_NUMBER.finditer(text, *clause.span()))
+            elif _ALNUM.search(text, *clause.span()):
                 yield clause.span()
 
 

@@ -1,0 +1,152 @@
+"""Connections and transactions.
+
+Every statement runs in an explicit transaction, and nothing outlives one: no session setting, no prepared statement
+where the DSN turns them off, no lock. So a pooler may give each transaction another server connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import asyncpg
+
+from chunkstore.adapters.postgres.dsn import parse_dsn
+from chunkstore.adapters.postgres.errors import DRIVER_ERRORS, is_lost, store_errors
+from chunkstore.domain.errors import NoFreeConnectionError, StoreUnavailableError
+
+Record = Any
+
+_CLOSE_TIMEOUT: Final = 5.0
+
+
+class Transaction:
+    """Statements within one transaction; the driver's errors come out as the domain's."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def fetch(self, sql: str, *arguments: object) -> list[Record]:
+        """All rows."""
+        with store_errors(self._connection):
+            return list(await self._connection.fetch(sql, *arguments))
+
+    async def fetch_row(self, sql: str, *arguments: object) -> Record | None:
+        """The first row, or None."""
+        with store_errors(self._connection):
+            return await self._connection.fetchrow(sql, *arguments)
+
+    async def fetch_value(self, sql: str, *arguments: object) -> Any:
+        """The first column of the first row, or None."""
+        with store_errors(self._connection):
+            return await self._connection.fetchval(sql, *arguments)
+
+    async def execute(self, sql: str, *arguments: object) -> None:
+        """Run a statement, or several without arguments, for its effect."""
+        with store_errors(self._connection):
+            await self._connection.execute(sql, *arguments)
+
+    async def copy(self, schema: str, table: str, columns: Sequence[str], stream: bytes) -> None:
+        """Insert the rows of a binary COPY stream."""
+        with store_errors(self._connection):
+            await self._connection.copy_to_table(
+                table, schema_name=schema, columns=columns, source=io.BytesIO(stream), format="binary"
+            )
+
+
+class Database:
+    """At most `size` connections, made when needed and replaced when lost."""
+
+    def __init__(self, pool: Any, *, size: int, acquire_timeout: float, connect_timeout: float) -> None:
+        self._pool = pool
+        self._size = size
+        self._acquire_timeout = acquire_timeout
+        self._connect_timeout = connect_timeout
+        # The pool's own queue cannot tell a connection that is not free from a server that does not answer.
+        self._slots = asyncio.Semaphore(size)
+        self._returning: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def connect(cls, dsn: str, *, size: int, acquire_timeout: float, connect_timeout: float) -> Database:
+        """Connect, at least once. Raises StoreUnavailableError where that fails, InvalidFieldError for a bad DSN."""
+        target = parse_dsn(dsn)
+        options = {} if target.statement_cache_size is None else {"statement_cache_size": target.statement_cache_size}
+        with store_errors():
+            pool = await asyncpg.create_pool(
+                target.dsn, min_size=1, max_size=size, timeout=connect_timeout, reset=_nothing_to_reset, **options
+            )
+        return cls(pool, size=size, acquire_timeout=acquire_timeout, connect_timeout=connect_timeout)
+
+    @asynccontextmanager
+    async def transaction(self, begin: str) -> AsyncIterator[Transaction]:
+        """Run `begin`, then the body, then COMMIT; a body that raises or is cancelled is rolled back.
+
+        Raises NoFreeConnectionError where none becomes free in time, StoreUnavailableError where the database is away.
+        A connection found dead by `begin` is replaced by another: nothing has been done on it yet.
+        """
+        connection = await self._begin(begin)
+        try:
+            transaction = Transaction(connection)
+            yield transaction
+            await transaction.execute("COMMIT")
+        finally:
+            await self._give_back(connection)
+
+    async def close(self) -> None:
+        """Close every connection, waiting a few seconds for those in use."""
+        with contextlib.suppress(TimeoutError, *DRIVER_ERRORS):
+            await asyncio.wait_for(self._pool.close(), _CLOSE_TIMEOUT)
+
+    async def _begin(self, begin: str) -> Any:
+        lost: BaseException | None = None
+        for _ in range(self._size + 1):
+            connection = await self._acquire()
+            try:
+                with store_errors(connection):
+                    await connection.execute(begin)
+                return connection
+            except BaseException as error:
+                retry = isinstance(error, StoreUnavailableError) and is_lost(error.__cause__ or error, connection)
+                await self._give_back(connection)
+                if not retry:
+                    raise
+                lost = error.__cause__
+        raise StoreUnavailableError from lost
+
+    async def _acquire(self) -> Any:
+        try:
+            async with asyncio.timeout(self._acquire_timeout):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise NoFreeConnectionError(self._acquire_timeout) from None
+        try:
+            with store_errors():
+                return await self._pool.acquire(timeout=self._connect_timeout)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def _give_back(self, connection: Any) -> None:
+        """Return a connection, to the end even if the caller is cancelled meanwhile."""
+        task = asyncio.create_task(self._returned(connection))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+        await asyncio.shield(task)
+
+    async def _returned(self, connection: Any) -> None:
+        try:
+            with contextlib.suppress(*DRIVER_ERRORS):
+                if not connection.is_closed() and connection.is_in_transaction():
+                    await connection.execute("ROLLBACK", timeout=self._connect_timeout)
+            with contextlib.suppress(*DRIVER_ERRORS):
+                await self._pool.release(connection, timeout=self._connect_timeout)
+        finally:
+            self._slots.release()
+
+
+async def _nothing_to_reset(_: Any) -> None:
+    """No state outlives a transaction, so that the driver's reset between two users would be a round trip for nothing."""

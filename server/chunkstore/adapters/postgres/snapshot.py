@@ -1,0 +1,235 @@
+"""`PostgresSnapshot`: a tenant's corpus in one repeatable-read transaction, ranked by the domain's functions.
+
+SQL finds candidates and sends them packed; scores, their order and their bits are the domain's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from chunkstore.adapters.postgres import queries
+from chunkstore.adapters.postgres.pool import Transaction
+from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
+from chunkstore.domain.bm25 import (
+    Scores,
+    id_words,
+    inverse_document_frequency,
+    length_factors,
+    rank_chunks,
+    term_scores,
+)
+from chunkstore.domain.chunk import ChunkId, StoredChunk
+from chunkstore.domain.errors import ChunkNotFoundError, DimensionMismatchError, InvalidFieldError
+from chunkstore.domain.postings import TermKeys
+from chunkstore.domain.results import (
+    CorpusCounts,
+    CorpusStatistics,
+    LexicalCandidate,
+    LexicalCandidates,
+    SemanticCandidate,
+)
+from chunkstore.domain.similarity import Vector, cosine_scores, rounding_margin
+from chunkstore.domain.text import TenantId
+
+Packed = npt.NDArray[Any]
+
+# Terms of one statement: bounds its size and how many different statements there are.
+_TERMS_AT_ONCE: Final = 32
+# How much of the vectors within the margin is read at once.
+_PAGE_BYTES: Final = 64 << 20
+_SPARE_NEIGHBOURS: Final = 64
+
+
+class PostgresSnapshot:
+    """One tenant's corpus at one revision; see ports.chunk_store.CorpusSnapshot.
+
+    Channels may be asked at once: their statements take turns on the one connection, their scoring does not wait. One
+    that is cancelled leaves the others as they were.
+    """
+
+    def __init__(
+        self, transaction: Transaction, tenant_id: TenantId, counts: CorpusCounts, *, total_length: int, dimension: int
+    ) -> None:
+        self._transaction = transaction
+        self._tenant_id = tenant_id
+        self._counts = counts
+        self._total_length = total_length
+        self._dimension = dimension
+        self._keys = TermKeys(tenant_id)
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def counts(self) -> CorpusCounts:
+        """The revision and the counts at that revision."""
+        return self._counts
+
+    @property
+    def dimension(self) -> int:
+        """Width of every vector."""
+        return self._dimension
+
+    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+        """See LexicalCandidateSource."""
+        _check_limit(limit)
+        asked = sorted(set(terms))
+        rows = await self._matching([self._keys.key(term) for term in asked])
+        return await asyncio.to_thread(self._ranked_by_terms, asked, rows, limit)
+
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None
+    ) -> list[SemanticCandidate]:
+        """See SemanticCandidateSource."""
+        _check_limit(limit)
+        if vector.size != self._dimension:
+            raise DimensionMismatchError(expected=self._dimension, actual=vector.size, field="vector")
+        if limit == 0 or not self._counts.embedded_count:
+            return []
+        rows = await self._nearest(vector, limit)
+        return await asyncio.to_thread(_ranked_by_vector, rows, vector, limit, min_score)
+
+    async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
+        """See CorpusSnapshot. Raises ChunkNotFoundError for an id that the snapshot does not hold."""
+        if not ids:
+            return []
+        async with self._reading(queries.SAVEPOINT) as transaction:
+            records = await transaction.fetch(
+                queries.CHUNKS_BY_ID, self._tenant_id, with_embeddings, [id_bytes(identifier) for identifier in ids]
+            )
+        found = {chunk.id: chunk for chunk in map(chunk_from, records)}
+        if not found.keys() >= set(ids):
+            raise ChunkNotFoundError
+        return [found[identifier] for identifier in ids]
+
+    async def close(self) -> None:
+        """Wait for the statement that runs, and refuse further ones."""
+        async with self._turn:
+            self._closed = True
+
+    @asynccontextmanager
+    async def _reading(self, savepoint: str) -> AsyncIterator[Transaction]:
+        async with self._turn:
+            if self._closed:
+                raise RuntimeError("the snapshot is closed")
+            try:
+                await self._transaction.execute(savepoint)
+                yield self._transaction
+            except BaseException:
+                await asyncio.shield(self._transaction.execute(queries.TO_SAVEPOINT))
+                raise
+
+    async def _matching(self, keys: Sequence[int]) -> Packed:
+        """The chunks that hold any of `keys`, in no order: their id, length, and frequency of each key."""
+        blocks = []
+        async with self._reading(queries.SAVEPOINT_LEXICAL) as transaction:
+            for start in range(0, len(keys), _TERMS_AT_ONCE):
+                block = keys[start : start + _TERMS_AT_ONCE]
+                packed = await transaction.fetch_value(queries.matching_chunks(len(block)), self._tenant_id, block)
+                blocks.append(np.frombuffer(packed or b"", dtype=_matching_type(len(block))))
+        return blocks[0] if len(blocks) == 1 else _joined(blocks, len(keys))
+
+    def _ranked_by_terms(self, terms: Sequence[str], rows: Packed, limit: int) -> LexicalCandidates:
+        chunk_count = self._counts.chunk_count
+        lengths = rows["length"].astype(np.int32)
+        frequencies = np.ascontiguousarray(rows["frequencies"].T, dtype=np.int32)
+        factors = length_factors(lengths, chunk_count, self._total_length)
+        document_frequencies = [int(np.count_nonzero(row)) for row in frequencies]
+        scores = np.zeros(len(rows), dtype=np.float64)
+        for row, document_frequency in zip(frequencies, document_frequencies, strict=True):
+            scores += term_scores(inverse_document_frequency(chunk_count, document_frequency), row, factors)
+        best = rank_chunks(id_words(rows["id"].tobytes()), scores, limit)
+        candidates = tuple(
+            LexicalCandidate(_chunk_id(rows["id"][place]), float(scores[place]), int(lengths[place]), _present(terms, row))
+            for place, row in zip(best, frequencies[:, best].T.tolist(), strict=True)
+        )
+        statistics = dict(zip(terms, document_frequencies, strict=True))
+        return LexicalCandidates(candidates, CorpusStatistics(chunk_count, self._total_length, statistics))
+
+    async def _nearest(self, vector: Vector, limit: int) -> Packed:
+        """Every chunk that may be among the `limit` nearest, in no order: its id, distance and vector.
+
+        The distances are float32 sums, so a chunk within twice their error of the last one's may belong before it.
+        """
+        asked = vector.tolist()
+        page = limit + limit // 4 + _SPARE_NEIGHBOURS
+        row_type = _nearest_type(self._dimension)
+        async with self._reading(queries.SAVEPOINT_SEMANTIC) as transaction:
+            packed = await transaction.fetch_value(queries.NEAREST_CHUNKS, self._tenant_id, asked, page)
+            rows = np.frombuffer(packed or b"", dtype=row_type)
+            if len(rows) <= limit:
+                return rows
+            distances = rows["distance"].astype(np.float64)
+            # A distance is twice as far as the score that it makes.
+            farthest = float(np.partition(distances, limit - 1)[limit - 1]) + 4 * rounding_margin(self._dimension)
+            if len(rows) < page or distances.max() > farthest:
+                return rows[distances <= farthest]
+            return await self._within(transaction, asked, farthest)
+
+    async def _within(self, transaction: Transaction, asked: list[float], farthest: float) -> Packed:
+        row_type = _nearest_type(self._dimension)
+        page = max(1, _PAGE_BYTES // row_type.itemsize)
+        blocks: list[Packed] = []
+        after = b""
+        while not blocks or len(blocks[-1]) == page:
+            packed = await transaction.fetch_value(
+                queries.CHUNKS_WITHIN, self._tenant_id, asked, farthest, after, page
+            )
+            blocks.append(np.frombuffer(packed or b"", dtype=row_type))
+            after = max((bytes(identifier) for identifier in blocks[-1]["id"]), default=b"")
+        return np.concatenate(blocks)
+
+
+def _ranked_by_vector(rows: Packed, vector: Vector, limit: int, min_score: float | None) -> list[SemanticCandidate]:
+    scores: Scores = cosine_scores(rows["vector"].astype(np.float32), vector)
+    best = rank_chunks(id_words(rows["id"].tobytes()), scores, limit)
+    if min_score is not None:
+        # The best of all that score enough are the best of all, less those that do not.
+        best = best[scores[best] >= min_score]
+    return [SemanticCandidate(_chunk_id(rows["id"][place]), float(scores[place])) for place in best]
+
+
+def _matching_type(key_count: int) -> np.dtype[Any]:
+    return np.dtype([("id", "V32"), ("length", ">i4"), ("frequencies", ">i4", (key_count,))])
+
+
+def _nearest_type(dimension: int) -> np.dtype[Any]:
+    """Rows of queries.NEAREST_CHUNKS; `width` is what vector_send puts before the values."""
+    return np.dtype([("id", "V32"), ("distance", ">f8"), ("width", "V4"), ("vector", ">f4", (dimension,))])
+
+
+def _joined(blocks: Sequence[Packed], key_count: int) -> Packed:
+    """Rows of several statements as one for each chunk, the frequencies side by side."""
+    if not blocks:
+        return np.empty(0, dtype=_matching_type(0))
+    ids, first, place = np.unique(
+        np.concatenate([block["id"] for block in blocks]), return_index=True, return_inverse=True
+    )
+    joined = np.zeros(len(ids), dtype=_matching_type(key_count))
+    joined["id"] = ids
+    joined["length"] = np.concatenate([block["length"] for block in blocks])[first]
+    row = column = 0
+    for block in blocks:
+        width = block["frequencies"].shape[1]
+        joined["frequencies"][place[row : row + len(block)], column : column + width] = block["frequencies"]
+        row += len(block)
+        column += width
+    return joined
+
+
+def _present(terms: Sequence[str], frequencies: Sequence[int]) -> dict[str, int]:
+    return {term: frequency for term, frequency in zip(terms, frequencies, strict=True) if frequency}
+
+
+def _chunk_id(value: Any) -> ChunkId:
+    return ChunkId(bytes(value).hex())
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 0:
+        raise InvalidFieldError("limit", "must not be negative")

@@ -1,0 +1,65 @@
+"""Two servers for each store, one with an embedding provider and one without, and a new tenant for each test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+import pytest
+from tests.compliance.stores import STORES
+from tests.compliance.wire import Api
+from tests.serving import serving
+
+DIMENSION = 4
+CLIENT_OPTIONS = (("grpc.max_receive_message_length", 64 * 1024 * 1024),)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Connections to a store's servers."""
+
+    hashing: grpc.Channel
+    """Embeds by hashed words, 4 wide; otherwise as a server is by default."""
+    plain: grpc.Channel
+    """No provider; vectors 4 wide; responses of at most 64 KiB."""
+
+
+@pytest.fixture(scope="session", params=list(STORES))
+def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
+    with (
+        STORES[request.param]() as new_store,
+        new_store() as embedded,
+        new_store() as unembedded,
+        serving(*embedded, "--embeddings", "hashing", "--dimension", str(DIMENSION)) as hashing,
+        serving(
+            *unembedded,
+            *("--embeddings", "none", "--dimension", str(DIMENSION), "--max-response-bytes", str(64 * 1024)),
+        ) as plain,
+        grpc.insecure_channel(hashing, options=CLIENT_OPTIONS) as hashing_channel,
+        grpc.insecure_channel(plain, options=CLIENT_OPTIONS) as plain_channel,
+    ):
+        yield Servers(hashing_channel, plain_channel)
+
+
+@pytest.fixture
+def api(servers: Servers) -> Api:
+    """A tenant that has never written, on the server that embeds."""
+    return Api(servers.hashing, _new_tenant())
+
+
+@pytest.fixture
+def other(servers: Servers) -> Api:
+    """Another tenant on the same server."""
+    return Api(servers.hashing, _new_tenant())
+
+
+@pytest.fixture
+def plain_api(servers: Servers) -> Api:
+    """A tenant that has never written, on the server without a provider and with small responses."""
+    return Api(servers.plain, _new_tenant())
+
+
+def _new_tenant() -> str:
+    return f"tenant-{uuid.uuid4().hex}"
