@@ -13,6 +13,7 @@ from chunkstore.adapters.embedding.openai import OpenAICompatibleProvider
 from chunkstore.adapters.embedding.wordllama import WordLlamaProvider
 from chunkstore.adapters.memory.store import InMemoryChunkStore
 from chunkstore.adapters.postgres.embedded import EmbeddedPostgres
+from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.composition.indexer import DocumentIndexer
 from chunkstore.composition.retriever import ChunkRetriever
 from chunkstore.composition.settings import Settings, StoreKind
@@ -112,8 +113,6 @@ async def _open_store(
     model = embeddings.model if embeddings else None
     if settings.store is StoreKind.MEMORY:
         return InMemoryChunkStore(dimension=dimension, analyzer=analyzer(settings.analyzer), embedding_model=model)
-    from chunkstore.adapters.postgres.store import PostgresChunkStore
-
     return await PostgresChunkStore.open(
         await stack.enter_async_context(database(settings)),
         dimension=dimension,

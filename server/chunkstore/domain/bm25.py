@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from chunkstore.domain.chunk import ChunkId
+
 Scores = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
 IdWords = npt.NDArray[np.uint64]
@@ -61,3 +63,9 @@ def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp
 def id_words(ids: bytes) -> IdWords:
     """The concatenated 32-byte ids as (n, 4) numbers that compare as the ids do."""
     return np.frombuffer(ids, dtype=">u8").astype(np.uint64).reshape(-1, 4)
+
+
+def hex_ids(words: IdWords) -> list[ChunkId]:
+    """The ids as hexadecimal digits; the inverse of id_words."""
+    digits = words.astype(">u8").tobytes().hex()
+    return [ChunkId(digits[start : start + 64]) for start in range(0, len(digits), 64)]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.bm25 import (
-    IdWords,
+    hex_ids,
     id_words,
     inverse_document_frequency,
     length_factors,
@@ -56,15 +56,12 @@ class CorpusIndex:
         statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, frequencies, strict=True)))
         idfs = [inverse_document_frequency(self.chunk_count, frequency) for frequency in frequencies]
         scored = [self._scored(segment, postings, idfs) for segment, postings in zip(self.segments, found, strict=True)]
-        places, best = _best(self.segments, scored, limit)
+        best = _best(self.segments, scored, limit)
+        columns = [_frequencies(self.segments, found, best, position) for position in range(len(terms))]
+        lengths = _gathered([segment.lengths for segment in self.segments], best)
         candidates = [
-            LexicalCandidate(
-                identifier,
-                score,
-                int(self.segments[place].lengths[row]),
-                _frequencies_in(row, terms, found[place]),
-            )
-            for (place, row), score, identifier in zip(places, best, self._ids(places), strict=True)
+            LexicalCandidate(identifier, score, length, _present(terms, counts))
+            for identifier, score, length, *counts in zip(best.ids, best.scores, lengths, *columns, strict=True)
         ]
         return LexicalCandidates(tuple(candidates), statistics)
 
@@ -88,8 +85,8 @@ class CorpusIndex:
             _rescored(segment, np.flatnonzero(scores >= least), vector, min_score)
             for segment, scores in zip(self.segments, approximate, strict=True)
         ]
-        places, best = _best(self.segments, scored, limit)
-        return [SemanticCandidate(identifier, score) for identifier, score in zip(self._ids(places), best, strict=True)]
+        best = _best(self.segments, scored, limit)
+        return list(map(SemanticCandidate, best.ids, best.scores))
 
     def _without(self, removed: Sequence[ChunkId]) -> CorpusIndex:
         ids = id_words(b"".join(bytes.fromhex(identifier) for identifier in removed))
@@ -129,35 +126,61 @@ class CorpusIndex:
         matched = np.flatnonzero(scores)
         return matched, scores[matched]
 
-    def _ids(self, places: Sequence[tuple[int, int]]) -> list[ChunkId]:
-        return [ChunkId(self.segments[place].ids[row].astype(">u8").tobytes().hex()) for place, row in places]
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best rows, best first: their segments' numbers and row numbers, ids and scores."""
+
+    segments: npt.NDArray[np.intp]
+    rows: npt.NDArray[np.intp]
+    ids: list[ChunkId]
+    scores: list[float]
 
 
-def _best(
-    segments: Sequence[Segment], scored: Sequence[tuple[npt.NDArray[np.intp], Scores]], limit: int
-) -> tuple[list[tuple[int, int]], list[float]]:
-    """The best `limit` of the scored rows of all segments, as (segment, row) places and their scores."""
+def _best(segments: Sequence[Segment], scored: Sequence[tuple[npt.NDArray[np.intp], Scores]], limit: int) -> _Best:
+    """The best `limit` of the scored rows of all segments."""
     if not segments:
-        return [], []
-    ids: IdWords = np.concatenate([segment.ids[rows] for segment, (rows, _) in zip(segments, scored, strict=True)])
+        nothing = np.empty(0, dtype=np.intp)
+        return _Best(nothing, nothing, [], [])
+    ids = np.concatenate([segment.ids[rows] for segment, (rows, _) in zip(segments, scored, strict=True)])
     scores = np.concatenate([scores for _, scores in scored])
-    segment_of = np.repeat(np.arange(len(segments)), [rows.size for rows, _ in scored])
-    row_of = np.concatenate([rows for rows, _ in scored])
     order = rank_chunks(ids, scores, limit)
-    places = list(zip(segment_of[order].tolist(), row_of[order].tolist(), strict=True))
-    return places, scores[order].tolist()
+    return _Best(
+        segments=np.repeat(np.arange(len(segments)), [rows.size for rows, _ in scored])[order],
+        rows=np.concatenate([rows for rows, _ in scored])[order],
+        ids=hex_ids(ids[order]),
+        scores=scores[order].tolist(),
+    )
 
 
-def _frequencies_in(
-    row: int, terms: Sequence[str], postings: Sequence[tuple[Rows, npt.NDArray[np.int32]]]
-) -> dict[str, int]:
-    """How often each of `terms` occurs in a row, those that do."""
-    frequencies = {}
-    for term, (rows, counts) in zip(terms, postings, strict=True):
-        at = int(np.searchsorted(rows, row))
-        if at < rows.size and rows[at] == row:
-            frequencies[term] = int(counts[at])
-    return frequencies
+def _gathered(columns: Sequence[npt.NDArray[np.int32]], best: _Best) -> list[int]:
+    """Each best row's value in its segment's column."""
+    values = np.zeros(best.rows.size, dtype=np.int32)
+    for number, column in enumerate(columns):
+        here = best.segments == number
+        values[here] = column[best.rows[here]]
+    gathered: list[int] = values.tolist()
+    return gathered
+
+
+def _frequencies(
+    segments: Sequence[Segment],
+    found: Sequence[Sequence[tuple[Rows, npt.NDArray[np.int32]]]],
+    best: _Best,
+    position: int,
+) -> list[int]:
+    """How often the term at `position` occurs in each best row; 0 where it does not."""
+    columns = []
+    for segment, postings in zip(segments, found, strict=True):
+        rows, frequencies = postings[position]
+        column = np.zeros(segment.lengths.size, dtype=np.int32)
+        column[rows] = frequencies
+        columns.append(column)
+    return _gathered(columns, best)
+
+
+def _present(terms: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
+    return {term: count for term, count in zip(terms, counts, strict=True) if count}
 
 
 def _approximate_scores(segment: Segment, vector: Vector) -> Scores:

@@ -149,4 +149,4 @@ class Database:
 
 
 async def _nothing_to_reset(_: Any) -> None:
-    """No state outlives a transaction, so that the driver's reset between two users would be a round trip for nothing."""
+    """No state outlives a transaction: the driver's own reset would be a round trip for nothing."""

@@ -1,4 +1,4 @@
-"""The SQL. Every statement on a tenant's rows leads with tenant_id, so that it runs on one node of a distributed schema.
+"""The SQL. Every statement on a tenant's rows leads with tenant_id, and so runs on one node of a distributed schema.
 
 Rows that a ranking needs by the ten thousand come back packed: one value per statement, the rows' fixed-width fields
 one after the other, for numpy to read where a driver would make an object per field.
@@ -164,7 +164,7 @@ FROM (
 CREATE_CORPUS: Final = "INSERT INTO chunkstore.corpora (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING"
 
 LOCK_CORPUS: Final = """
-SELECT c.revision, c.source_count,
+SELECT c.revision,
     s.dimension, s.analyzer_name, s.analyzer_version, s.embedding_model, s.backfill_analyzer_name,
     s.backfill_analyzer_version
 FROM chunkstore.corpora AS c CROSS JOIN chunkstore.settings AS s

@@ -39,13 +39,19 @@ def vector_storage(dimension: int) -> str:
     return "PLAIN" if dimension <= _WIDEST_INLINE else "EXTERNAL"
 
 
+def check_dimension(dimension: int) -> None:
+    """Raise InvalidFieldError for a width that pgvector does not have."""
+    if not 1 <= dimension <= MAX_DIMENSION:
+        raise InvalidFieldError("dimension", f"must be within [1, {MAX_DIMENSION}]")
+
+
 def migration_sql(dimension: int) -> str:
     """Every migration as one script, for a migration repository of one's own; run it in one transaction.
 
     It also notes what it applied, so that `ensure_schema` has nothing left to do. Raises InvalidFieldError for a
     dimension that pgvector does not have.
     """
-    _check_dimension(dimension)
+    check_dimension(dimension)
     return "\n".join(f"{migration.sql(dimension)}\n{_note(migration)}\n" for migration in migrations())
 
 
@@ -56,7 +62,7 @@ async def ensure_schema(database: Database, dimension: int) -> None:
     InvalidFieldError for a dimension that pgvector does not have, StoreMismatchError where the server lacks pgvector
     or the database does not store UTF-8.
     """
-    _check_dimension(dimension)
+    check_dimension(dimension)
     async with database.transaction(queries.BEGIN_READ) as transaction:
         if not await _missing(transaction):
             return
@@ -67,7 +73,9 @@ async def ensure_schema(database: Database, dimension: int) -> None:
             try:
                 await transaction.execute(migration.sql(dimension))
             except (asyncpg.FeatureNotSupportedError, asyncpg.UndefinedFileError) as error:
-                raise StoreMismatchError("the PostgreSQL server lacks the extension vector: install pgvector") from error
+                raise StoreMismatchError(
+                    "the PostgreSQL server lacks the extension vector: install pgvector"
+                ) from error
             await transaction.execute(_note(migration))
 
 
@@ -93,8 +101,3 @@ def _note(migration: Migration) -> str:
         "INSERT INTO chunkstore.schema_migrations (number, name) "  # noqa: S608 - both from the file's checked name
         f"VALUES ({migration.number}, '{migration.name}') ON CONFLICT DO NOTHING;"
     )
-
-
-def _check_dimension(dimension: int) -> None:
-    if not 1 <= dimension <= MAX_DIMENSION:
-        raise InvalidFieldError("dimension", f"must be within [1, {MAX_DIMENSION}]")

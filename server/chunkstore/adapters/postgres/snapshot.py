@@ -6,6 +6,7 @@ SQL finds candidates and sends them packed; scores, their order and their bits a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chunkstore.adapters.postgres import queries
+from chunkstore.adapters.postgres.errors import DRIVER_ERRORS
 from chunkstore.adapters.postgres.pool import Transaction
 from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
 from chunkstore.domain.bm25 import (
@@ -25,7 +27,12 @@ from chunkstore.domain.bm25 import (
     term_scores,
 )
 from chunkstore.domain.chunk import ChunkId, StoredChunk
-from chunkstore.domain.errors import ChunkNotFoundError, DimensionMismatchError, InvalidFieldError
+from chunkstore.domain.errors import (
+    ChunkNotFoundError,
+    DimensionMismatchError,
+    InvalidFieldError,
+    StoreUnavailableError,
+)
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import (
     CorpusCounts,
@@ -121,7 +128,8 @@ class PostgresSnapshot:
                 await self._transaction.execute(savepoint)
                 yield self._transaction
             except BaseException:
-                await asyncio.shield(self._transaction.execute(queries.TO_SAVEPOINT))
+                with contextlib.suppress(StoreUnavailableError, *DRIVER_ERRORS):
+                    await asyncio.shield(self._transaction.execute(queries.TO_SAVEPOINT))
                 raise
 
     async def _matching(self, keys: Sequence[int]) -> Packed:
@@ -145,7 +153,9 @@ class PostgresSnapshot:
             scores += term_scores(inverse_document_frequency(chunk_count, document_frequency), row, factors)
         best = rank_chunks(id_words(rows["id"].tobytes()), scores, limit)
         candidates = tuple(
-            LexicalCandidate(_chunk_id(rows["id"][place]), float(scores[place]), int(lengths[place]), _present(terms, row))
+            LexicalCandidate(
+                _chunk_id(rows["id"][place]), float(scores[place]), int(lengths[place]), _present(terms, row)
+            )
             for place, row in zip(best, frequencies[:, best].T.tolist(), strict=True)
         )
         statistics = dict(zip(terms, document_frequencies, strict=True))
@@ -177,9 +187,7 @@ class PostgresSnapshot:
         blocks: list[Packed] = []
         after = b""
         while not blocks or len(blocks[-1]) == page:
-            packed = await transaction.fetch_value(
-                queries.CHUNKS_WITHIN, self._tenant_id, asked, farthest, after, page
-            )
+            packed = await transaction.fetch_value(queries.CHUNKS_WITHIN, self._tenant_id, asked, farthest, after, page)
             blocks.append(np.frombuffer(packed or b"", dtype=row_type))
             after = max((bytes(identifier) for identifier in blocks[-1]["id"]), default=b"")
         return np.concatenate(blocks)

@@ -33,7 +33,6 @@ class LockedCorpus:
     transaction: Transaction
     tenant_id: TenantId
     revision: int
-    source_count: int
 
     async def upsert(self, chunks: Sequence[StoredChunk], encoded: Encoded) -> WriteResult:
         """Insert or update chunks, given encoded by id."""
@@ -69,7 +68,7 @@ class LockedCorpus:
         sources = await self.transaction.fetch_value(queries.DELETE_SOURCE, self.tenant_id, source_id)
         assert gone is not None
         if sources or gone["chunk_count"]:
-            await self._change_corpus(
+            await self.change(
                 -gone["chunk_count"], -gone["embedded_count"], -gone["total_length"], source_count=-sources
             )
         return int(gone["chunk_count"])
@@ -107,11 +106,10 @@ class LockedCorpus:
         new_sources = await self.transaction.fetch_value(
             queries.CHANGE_SOURCES, self.tenant_id, list(added), list(added.values()), self.revision + 1
         )
-        await self._change_corpus(chunk_count, embedded_count, total_length, source_count=new_sources)
+        await self.change(chunk_count, embedded_count, total_length, source_count=new_sources)
 
-    async def _change_corpus(
-        self, chunk_count: int, embedded_count: int, total_length: int, *, source_count: int
-    ) -> None:
+    async def change(self, chunk_count: int, embedded_count: int, total_length: int, *, source_count: int) -> None:
+        """Move to the next revision, the counts by those numbers."""
         self.revision += 1
         await self.transaction.execute(
             queries.CHANGE_CORPUS,
@@ -133,7 +131,7 @@ async def writing(database: Database, tenant_id: TenantId, asked: StoreSettings)
     async with database.transaction(queries.BEGIN_WRITE) as transaction:
         row = await lock_corpus(transaction, tenant_id)
         require_match(settings_from(row), asked)
-        yield LockedCorpus(transaction, tenant_id, row["revision"], row["source_count"])
+        yield LockedCorpus(transaction, tenant_id, row["revision"])
 
 
 async def lock_corpus(transaction: Transaction, tenant_id: TenantId) -> Record:

@@ -67,8 +67,16 @@ ALTER TABLE chunkstore.chunks
     ADD COLUMN IF NOT EXISTS embedding vector(${dimension}),
     ADD COLUMN IF NOT EXISTS revision bigint NOT NULL DEFAULT 0;
 
+-- What a ranking reads stays in the row as long as it fits a page at all: MAIN is moved out last, and nothing is moved
+-- out of a row of up to 8,160 bytes.
 ALTER TABLE chunkstore.chunks
-    ALTER COLUMN embedding SET STORAGE ${storage};
+    ALTER COLUMN tenant_id SET STORAGE MAIN,
+    ALTER COLUMN id SET STORAGE MAIN,
+    ALTER COLUMN source_id SET STORAGE MAIN,
+    ALTER COLUMN term_keys SET STORAGE MAIN,
+    ALTER COLUMN term_frequencies SET STORAGE MAIN,
+    ALTER COLUMN embedding SET STORAGE ${storage},
+    SET (toast_tuple_target = 8160);
 
 CREATE INDEX IF NOT EXISTS chunks_by_source ON chunkstore.chunks (tenant_id, source_id, chunk_index, id);
 CREATE INDEX IF NOT EXISTS chunks_by_term ON chunkstore.chunks USING gin (term_keys);
