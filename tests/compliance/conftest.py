@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import grpc
 import pytest
+from tests.compliance.provider import DIMENSION
 from tests.compliance.stores import STORES
 from tests.compliance.wire import Api
 from tests.serving import serving
 
-DIMENSION = 4
 CLIENT_OPTIONS = (("grpc.max_receive_message_length", 64 * 1024 * 1024),)
 
 

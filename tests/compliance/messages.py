@@ -90,6 +90,20 @@ def struct(value: Mapping[str, Any]) -> struct_pb2.Struct:
     return message
 
 
+def nested_struct(levels: int) -> bytes:
+    """The bytes of a Struct of that many levels, which need not be decodable."""
+    content = b""
+    for _ in range(levels):
+        value = length_delimited(5, content)
+        content = length_delimited(1, length_delimited(1, b"k") + length_delimited(2, value))
+    return content
+
+
+def length_delimited(field_number: int, content: bytes) -> bytes:
+    """A field of a message, as bytes."""
+    return bytes([field_number << 3 | 2]) + _varint(len(content)) + content
+
+
 def plain(message: struct_pb2.Struct) -> dict[str, Any]:
     """The JSON object of a Struct."""
     value: dict[str, Any] = json_format.MessageToDict(message)
@@ -119,3 +133,8 @@ def document(
     if metadata is not None:
         message.metadata.CopyFrom(struct(metadata))
     return indexing_service_pb2.IndexDocumentsRequest(document=message)
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])

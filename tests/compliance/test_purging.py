@@ -6,6 +6,7 @@ import grpc
 from tests.compliance.messages import chunk, counts, derived_id, stored
 from tests.compliance.wire import Api, refusal
 
+from chunkstore.v1.chunk_pb2 import Vector
 from chunkstore.v1.chunk_purge_service_pb2 import PurgeSourceRequest, PurgeTenantRequest
 from chunkstore.v1.chunk_reader_service_pb2 import ListEntityChunksRequest, ListSourcesRequest
 from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest
@@ -26,7 +27,7 @@ def purge_tenant(api: Api) -> int:
 def visible(api: Api) -> list[int]:
     """How many rows each list and each channel shows."""
     lexical = api.lexical.ListLexicalCandidates(ListLexicalCandidatesRequest(terms=["alpha"], limit=100))
-    nearest = ListSemanticCandidatesRequest(vector={"values": EAST}, limit=100)
+    nearest = ListSemanticCandidatesRequest(vector=Vector(values=EAST), limit=100)
     return [
         len(api.reader.ListSources(ListSourcesRequest()).sources),
         len(api.reader.ListEntityChunks(ListEntityChunksRequest(entity_id="entity")).chunks),

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from tests.compliance import ties
 from tests.compliance.messages import chunk, derived_id, stored, without_vector
-from tests.compliance.wire import Api, refusal
+from tests.compliance.wire import Api, refusal, status_of
 
 from chunkstore.v1.chunk_pb2 import Chunk
 from chunkstore.v1.chunk_purge_service_pb2 import PurgeSourceRequest
@@ -198,14 +198,12 @@ def test_a_token_that_was_tampered_with_is_never_an_internal_error(api: Api, cal
     """Excludes trusting what is in it: each of its characters is changed in turn."""
     filled(api)
     _, token = call(api, 1, "")
-    codes = set()
-    for place, character in itertools.product(range(len(token)), "A0z_9"):
-        try:
-            call(api, 1, token[:place] + character + token[place + 1 :])
-        except grpc.RpcError as error:
-            assert isinstance(error, grpc.Call)
-            codes.add(error.code())
-    assert codes == {grpc.StatusCode.INVALID_ARGUMENT}
+    changed = [
+        token[:place] + character + token[place + 1 :]
+        for place, character in itertools.product(range(len(token)), "A0z_9")
+    ]
+    codes = {status_of(lambda changed=changed: call(api, 1, changed)) for changed in changed}  # type: ignore[misc]
+    assert codes - {grpc.StatusCode.OK} == {grpc.StatusCode.INVALID_ARGUMENT}
 
 
 def test_pages_stay_within_the_size_of_a_response(plain_api: Api) -> None:

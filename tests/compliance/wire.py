@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ TENANT_KEY = "x-tenant-id"
 TIMEOUT_S = 30.0
 INDEX_DOCUMENTS = "IndexingService/IndexDocuments"
 
-Metadata = Sequence[tuple[str, str]]
+Metadata = tuple[tuple[str, str | bytes], ...]
 Payload = bytes | Message
 
 
@@ -55,11 +55,11 @@ class _Details(NamedTuple):
     compression: grpc.Compression | None
 
 
-class _AsTenant(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+class _AsTenant(grpc.UnaryUnaryClientInterceptor):
     """Adds the tenant, and a time-out so that no test hangs."""
 
     def __init__(self, tenant: str) -> None:
-        self._metadata = ((TENANT_KEY, tenant),)
+        self._metadata: Metadata = ((TENANT_KEY, tenant),)
 
     def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
         details = _Details(client_call_details.method, TIMEOUT_S, self._metadata, None, None, None)
@@ -168,6 +168,15 @@ def send(channel: grpc.Channel, method: str, payload: Payload, metadata: Metadat
     return call(payload, metadata=metadata, timeout=TIMEOUT_S)
 
 
+def status_of(call: Callable[[], object]) -> grpc.StatusCode:
+    """The status that `call` ends with."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return _code(error)
+    return grpc.StatusCode.OK
+
+
 def refusal(call: Callable[[], object]) -> Refusal:
     """The refusal that `call` must end with."""
     with pytest.raises(grpc.RpcError) as caught:
@@ -192,6 +201,11 @@ def refused_document(outcome: DocumentOutcome) -> Refusal:
     reason = error_reason_pb2.ErrorReason.Name(error.reason).removeprefix("ERROR_REASON_")
     everything = outcome.SerializeToString()
     return Refusal(code, reason, "chunkstore", {}, error.field, error.message, everything)
+
+
+def _code(error: grpc.RpcError) -> grpc.StatusCode:
+    assert isinstance(error, grpc.Call)
+    return error.code()
 
 
 def _refusal_of(error: grpc.RpcError) -> Refusal:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+# Starting the private PostgreSQL forks, which grpc would otherwise prepare for, and warn of, in every thread.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 import typer
 
 from chunkstore.cli.evaluate import evaluate
 from chunkstore.cli.index import index
+from chunkstore.cli.maintain import backfill, migrate
 from chunkstore.cli.query import health, info, query
 from chunkstore.cli.serve import serve
 from chunkstore.client import ServiceError
@@ -27,6 +32,8 @@ app.command()(query)
 app.command("eval")(evaluate)
 app.command()(info)
 app.command()(health)
+app.command()(migrate)
+app.add_typer(backfill, name="backfill", no_args_is_help=True)
 
 
 def main() -> None:

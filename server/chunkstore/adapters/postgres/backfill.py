@@ -47,7 +47,9 @@ async def backfill_lexical_index(
     async with database.transaction(queries.BEGIN_READ) as transaction:
         total = await transaction.fetch_value(queries.CHUNKS_LEFT, place.tenant_id, place.id)
     changed = done = 0
-    while place.tenant_id or (place := await _next_tenant(database, place)).tenant_id:
+    if not place.tenant_id:
+        place = await _next_tenant(database, place)
+    while place.tenant_id:
         rows = await _texts(database, place, batch_size)
         while rows:
             place = _Place(place.tenant_id, rows[-1]["id"])

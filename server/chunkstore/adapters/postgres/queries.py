@@ -30,11 +30,10 @@ BEGIN_SNAPSHOT: Final = (
     "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan"
 )
 
-# A statement that is cancelled or fails takes back to its savepoint, not the whole snapshot with it. Keys are of one
-# tenant, so the index over them is the way to a tenant's rows; for vectors, all of a tenant's rows are wanted.
-SAVEPOINT: Final = "SAVEPOINT reading"
-SAVEPOINT_LEXICAL: Final = "SAVEPOINT reading; SET LOCAL enable_seqscan = off"
-SAVEPOINT_SEMANTIC: Final = "SAVEPOINT reading; SET LOCAL enable_seqscan = on"
+# A statement that is cancelled or fails takes back to its savepoint, not the whole snapshot with it. Ids and keys are of
+# one tenant, so an index over them is the way to its rows; to compare all of its vectors, the planner may scan.
+SAVEPOINT: Final = "SAVEPOINT reading; SET LOCAL enable_seqscan = off"
+SAVEPOINT_TO_SCAN: Final = "SAVEPOINT reading; SET LOCAL enable_seqscan = on"
 TO_SAVEPOINT: Final = "ROLLBACK TO SAVEPOINT reading"
 
 MIGRATIONS_TABLE: Final = "SELECT to_regclass('chunkstore.schema_migrations')::text"
@@ -138,25 +137,26 @@ WHERE tenant_id = $1 AND term_keys && $2::bigint[]
 """  # noqa: S608 - of integers alone
 
 
-# Adding 0 keeps the order from being taken from an index of approximate neighbours that somebody may have made.
+# Packed: id and distance. Adding 0 keeps the order from being taken from an index of approximate neighbours that
+# somebody may have made.
 NEAREST_CHUNKS: Final = """
-SELECT string_agg(id || float8send(distance) || vector_send(embedding), '')
+SELECT string_agg(id || float8send(distance), '')
 FROM (
-    SELECT id, embedding, (embedding <=> $2::real[]::vector) + 0 AS distance
-    FROM chunkstore.chunks
+    SELECT id, (embedding <=> $2::real[]::vector) + 0 AS distance FROM chunkstore.chunks
     WHERE tenant_id = $1 AND embedding IS NOT NULL
     ORDER BY distance LIMIT $3
 ) AS nearest
 """
 
 CHUNKS_WITHIN: Final = """
-SELECT string_agg(id || float8send(distance) || vector_send(embedding), '')
-FROM (
-    SELECT id, embedding, (embedding <=> $2::real[]::vector) + 0 AS distance
-    FROM chunkstore.chunks
-    WHERE tenant_id = $1 AND embedding IS NOT NULL AND (embedding <=> $2::real[]::vector) + 0 <= $3 AND id > $4::bytea
-    ORDER BY id LIMIT $5
-) AS page
+SELECT string_agg(id || float8send((embedding <=> $2::real[]::vector) + 0), '') FROM chunkstore.chunks
+WHERE tenant_id = $1 AND embedding IS NOT NULL AND (embedding <=> $2::real[]::vector) + 0 <= $3
+"""
+
+# Packed: id and vector.
+VECTORS: Final = """
+SELECT string_agg(id || vector_send(embedding), '') FROM chunkstore.chunks
+WHERE tenant_id = $1 AND id = ANY ($2::bytea[])
 """
 
 # --- writing, under the lock on the tenant's row of corpora

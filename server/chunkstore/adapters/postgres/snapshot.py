@@ -19,6 +19,7 @@ from chunkstore.adapters.postgres.errors import DRIVER_ERRORS
 from chunkstore.adapters.postgres.pool import Transaction
 from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
 from chunkstore.domain.bm25 import (
+    IdWords,
     Scores,
     id_words,
     inverse_document_frequency,
@@ -48,9 +49,9 @@ Packed = npt.NDArray[Any]
 
 # Terms of one statement: bounds its size and how many different statements there are.
 _TERMS_AT_ONCE: Final = 32
-# How much of the vectors within the margin is read at once.
-_PAGE_BYTES: Final = 64 << 20
+_VECTOR_BYTES_AT_ONCE: Final = 32 << 20
 _SPARE_NEIGHBOURS: Final = 64
+_NEAREST_TYPE: Final = np.dtype([("id", "V32"), ("distance", ">f8")])
 
 
 class PostgresSnapshot:
@@ -98,8 +99,16 @@ class PostgresSnapshot:
             raise DimensionMismatchError(expected=self._dimension, actual=vector.size, field="vector")
         if limit == 0 or not self._counts.embedded_count:
             return []
-        rows = await self._nearest(vector, limit)
-        return await asyncio.to_thread(_ranked_by_vector, rows, vector, limit, min_score)
+        nearest = await self._nearest(vector, limit)
+        ids, scores = await self._scored([bytes(identifier) for identifier in nearest["id"]], vector)
+        best = rank_chunks(ids, scores, limit)
+        if min_score is not None:
+            # The best of all that score enough are the best of all, less those that do not.
+            best = best[scores[best] >= min_score]
+        return [
+            SemanticCandidate(_chunk_id(words), score)
+            for words, score in zip(ids[best].astype(">u8"), scores[best].tolist(), strict=True)
+        ]
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot. Raises ChunkNotFoundError for an id that the snapshot does not hold."""
@@ -135,7 +144,7 @@ class PostgresSnapshot:
     async def _matching(self, keys: Sequence[int]) -> Packed:
         """The chunks that hold any of `keys`, in no order: their id, length, and frequency of each key."""
         blocks = []
-        async with self._reading(queries.SAVEPOINT_LEXICAL) as transaction:
+        async with self._reading(queries.SAVEPOINT) as transaction:
             for start in range(0, len(keys), _TERMS_AT_ONCE):
                 block = keys[start : start + _TERMS_AT_ONCE]
                 packed = await transaction.fetch_value(queries.matching_chunks(len(block)), self._tenant_id, block)
@@ -162,16 +171,15 @@ class PostgresSnapshot:
         return LexicalCandidates(candidates, CorpusStatistics(chunk_count, self._total_length, statistics))
 
     async def _nearest(self, vector: Vector, limit: int) -> Packed:
-        """Every chunk that may be among the `limit` nearest, in no order: its id, distance and vector.
+        """Every chunk that may be among the `limit` nearest, in no order: its id and distance.
 
         The distances are float32 sums, so a chunk within twice their error of the last one's may belong before it.
         """
         asked = vector.tolist()
         page = limit + limit // 4 + _SPARE_NEIGHBOURS
-        row_type = _nearest_type(self._dimension)
-        async with self._reading(queries.SAVEPOINT_SEMANTIC) as transaction:
+        async with self._reading(queries.SAVEPOINT_TO_SCAN) as transaction:
             packed = await transaction.fetch_value(queries.NEAREST_CHUNKS, self._tenant_id, asked, page)
-            rows = np.frombuffer(packed or b"", dtype=row_type)
+            rows = np.frombuffer(packed or b"", dtype=_NEAREST_TYPE)
             if len(rows) <= limit:
                 return rows
             distances = rows["distance"].astype(np.float64)
@@ -179,36 +187,35 @@ class PostgresSnapshot:
             farthest = float(np.partition(distances, limit - 1)[limit - 1]) + 4 * rounding_margin(self._dimension)
             if len(rows) < page or distances.max() > farthest:
                 return rows[distances <= farthest]
-            return await self._within(transaction, asked, farthest)
+            packed = await transaction.fetch_value(queries.CHUNKS_WITHIN, self._tenant_id, asked, farthest)
+            return np.frombuffer(packed, dtype=_NEAREST_TYPE)
 
-    async def _within(self, transaction: Transaction, asked: list[float], farthest: float) -> Packed:
-        row_type = _nearest_type(self._dimension)
-        page = max(1, _PAGE_BYTES // row_type.itemsize)
-        blocks: list[Packed] = []
-        after = b""
-        while not blocks or len(blocks[-1]) == page:
-            packed = await transaction.fetch_value(queries.CHUNKS_WITHIN, self._tenant_id, asked, farthest, after, page)
-            blocks.append(np.frombuffer(packed or b"", dtype=row_type))
-            after = max((bytes(identifier) for identifier in blocks[-1]["id"]), default=b"")
-        return np.concatenate(blocks)
+    async def _scored(self, ids: Sequence[bytes], vector: Vector) -> tuple[IdWords, Scores]:
+        """The chunks of `ids`, in another order, and their scores."""
+        row_type = _vector_type(self._dimension)
+        at_once = max(1, _VECTOR_BYTES_AT_ONCE // row_type.itemsize)
+        words: list[IdWords] = []
+        scores: list[Scores] = []
+        for start in range(0, len(ids), at_once):
+            async with self._reading(queries.SAVEPOINT) as transaction:
+                packed = await transaction.fetch_value(queries.VECTORS, self._tenant_id, ids[start : start + at_once])
+            rows = np.frombuffer(packed, dtype=row_type)
+            words.append(id_words(rows["id"].tobytes()))
+            scores.append(await asyncio.to_thread(_scores, rows, vector))
+        return np.concatenate(words), np.concatenate(scores)
 
 
-def _ranked_by_vector(rows: Packed, vector: Vector, limit: int, min_score: float | None) -> list[SemanticCandidate]:
-    scores: Scores = cosine_scores(rows["vector"].astype(np.float32), vector)
-    best = rank_chunks(id_words(rows["id"].tobytes()), scores, limit)
-    if min_score is not None:
-        # The best of all that score enough are the best of all, less those that do not.
-        best = best[scores[best] >= min_score]
-    return [SemanticCandidate(_chunk_id(rows["id"][place]), float(scores[place])) for place in best]
+def _scores(rows: Packed, vector: Vector) -> Scores:
+    return cosine_scores(rows["vector"].astype(np.float32), vector)
 
 
 def _matching_type(key_count: int) -> np.dtype[Any]:
     return np.dtype([("id", "V32"), ("length", ">i4"), ("frequencies", ">i4", (key_count,))])
 
 
-def _nearest_type(dimension: int) -> np.dtype[Any]:
-    """Rows of queries.NEAREST_CHUNKS; `width` is what vector_send puts before the values."""
-    return np.dtype([("id", "V32"), ("distance", ">f8"), ("width", "V4"), ("vector", ">f4", (dimension,))])
+def _vector_type(dimension: int) -> np.dtype[Any]:
+    """Rows of queries.VECTORS; `width` is what vector_send puts before the values."""
+    return np.dtype([("id", "V32"), ("width", "V4"), ("vector", ">f4", (dimension,))])
 
 
 def _joined(blocks: Sequence[Packed], key_count: int) -> Packed:
