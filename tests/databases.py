@@ -7,9 +7,11 @@ import contextlib
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -31,7 +33,7 @@ def running_postgres(version: int = DEFAULT_VERSION) -> Iterator[str]:
     server = EmbeddedPostgres(folder / "postgres", version=version)
     dsn = server.start()
     try:
-        asyncio.run(_without_durability(dsn))
+        _do_not_wait_for_the_disk(server.folder)
         yield dsn
     finally:
         server.stop()
@@ -114,7 +116,102 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def _without_durability(dsn: str) -> None:
-    for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-        await run_sql(dsn, f"ALTER SYSTEM SET {setting} = off")
-    await run_sql(dsn, "SELECT pg_reload_conf()")
+def _do_not_wait_for_the_disk(data: Path) -> None:
+    with (data / "postgresql.auto.conf").open("a") as file:
+        file.writelines(f"{setting} = off\n" for setting in ("fsync", "synchronous_commit", "full_page_writes"))
+    os.kill(int((data / "postmaster.pid").read_text().split()[0]), signal.SIGHUP)
+
+
+class TransactionPooler:
+    """PgBouncer's transaction pooling over `size` server connections: each transaction gets the next of them.
+
+    So whatever a client leaves behind on a server connection is not there for its next transaction.
+    """
+
+    def __init__(self, server_dsn: str, *, size: int) -> None:
+        parts = urlsplit(server_dsn)
+        self._server_socket = Path(parse_qs(parts.query)["host"][0]) / ".s.PGSQL.5432"
+        self._startup = _startup_message(user=parts.username or "postgres", database=parts.path[1:])
+        self._folder = Path(tempfile.mkdtemp(prefix="chunkstore-pooler-"))
+        self._size = size
+        self._idle: asyncio.Queue[_ServerConnection] = asyncio.Queue()
+        self._listener: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
+        self.dsn = urlunsplit(parts._replace(query=f"host={self._folder}"))
+
+    async def __aenter__(self) -> TransactionPooler:
+        for _ in range(self._size):
+            reader, writer = await asyncio.open_unix_connection(self._server_socket)
+            writer.write(self._startup)
+            greeting = b""
+            while not greeting.endswith(_IDLE):
+                greeting += await _message(reader)
+            self._writers.append(writer)
+            self._idle.put_nowait(_ServerConnection(reader, writer, greeting))
+        self._listener = await asyncio.start_unix_server(self._serve, self._folder / ".s.PGSQL.5432")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        await reader.readexactly(length - 4)
+        server = await self._idle.get()
+        self._idle.put_nowait(server)
+        writer.write(server.greeting)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                message = await _message(reader)
+                if message[:1] == b"X":
+                    break
+                server = await self._idle.get()
+                await self._transaction(message, server, reader, writer)
+                self._idle.put_nowait(server)
+        writer.close()
+
+    async def _transaction(
+        self, message: bytes, server: _ServerConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        async def requests() -> None:
+            while True:
+                server.writer.write(await _message(reader))
+
+        server.writer.write(message)
+        forwarding = asyncio.create_task(requests())
+        try:
+            while (answer := await _message(server.reader)) != _IDLE:
+                writer.write(answer)
+        finally:
+            forwarding.cancel()
+            await asyncio.gather(forwarding, return_exceptions=True)
+        writer.write(answer)
+
+
+@dataclass(frozen=True)
+class _ServerConnection:
+    """A connection to the server, and what the server said when it was made."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    greeting: bytes
+
+
+# ReadyForQuery outside a transaction.
+_IDLE = b"Z\0\0\0\x05I"
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    header = await reader.readexactly(5)
+    return header + await reader.readexactly(int.from_bytes(header[1:], "big") - 4)
+
+
+def _startup_message(**parameters: str) -> bytes:
+    pairs = b"".join(f"{name}\0{value}\0".encode() for name, value in parameters.items())
+    body = (196608).to_bytes(4, "big") + pairs + b"\0"
+    return (len(body) + 4).to_bytes(4, "big") + body

@@ -136,9 +136,7 @@ class TestStream:
         done = [outcome.indexed.counts for outcome in indexed.outcomes if outcome.WhichOneof("result") == "indexed"]
         for field in total.counts.DESCRIPTOR.fields:
             assert getattr(total.counts, field.name) == sum(getattr(one, field.name) for one in done), field.name
-        expected = index_counts(
-            written=3, unchanged=1, removed=3, embedded=2, embeddings_reused=2, duplicates_folded=1
-        )
+        expected = index_counts(written=3, unchanged=1, removed=3, embedded=2, embeddings_reused=2, duplicates_folded=1)
         assert total.counts == expected
 
     def test_documents_of_one_source_are_stored_in_order(self, api: Api) -> None:
@@ -236,9 +234,7 @@ class TestBadDocuments:
             "unknown format",
         ],
     )
-    def test_names_the_field_and_stores_nothing(
-        self, api: Api, request_: IndexDocumentsRequest, field: str
-    ) -> None:
+    def test_names_the_field_and_stores_nothing(self, api: Api, request_: IndexDocumentsRequest, field: str) -> None:
         """Excludes a document that is stored in part, and a field named otherwise than the request names it."""
         api.upsert(chunk("source", "old"))
         before = api.corpus()

@@ -18,7 +18,6 @@ from chunkstore.v1 import retrieval_service_pb2
 from chunkstore.v1.chunk_pb2 import Chunk, Vector
 from chunkstore.v1.chunk_purge_service_pb2 import PurgeSourceRequest, PurgeTenantRequest
 from chunkstore.v1.chunk_reader_service_pb2 import (
-    GetChunkRequest,
     ListEntityChunksRequest,
     ListSourceChunksRequest,
     ListSourcesRequest,

@@ -92,10 +92,19 @@ class DocumentIndexer:
         self._chunker = chunker
         self._embeddings = embeddings
 
-    async def receive(self, tenant_id: TenantId, document: Document) -> ReceivedDocument:
-        """Check a document and note its source's revision. Raises InvalidFieldError naming the field."""
-        checked = document.checked()
-        return ReceivedDocument(checked, await self._chunks.source_revision(tenant_id, checked.source_id))
+    async def receive(
+        self, tenant_id: TenantId, documents: Sequence[Document]
+    ) -> list[ReceivedDocument | InvalidFieldError]:
+        """Check documents and note their sources' revisions; a bad one gives the error that names its field."""
+        checked = [_checked(document) for document in documents]
+        names = {document.source_id for document in checked if isinstance(document, Document)}
+        revisions = await self._chunks.source_revisions(tenant_id, names) if names else {}
+        return [
+            ReceivedDocument(document, revisions.get(document.source_id, 0))
+            if isinstance(document, Document)
+            else document
+            for document in checked
+        ]
 
     async def index_documents(self, tenant_id: TenantId, received: Sequence[ReceivedDocument]) -> list[IndexOutcome]:
         """Store documents of distinct sources; one outcome each, in order, all of them committed on return.
@@ -180,6 +189,13 @@ class DocumentIndexer:
         ]
         results = iter(await self._chunks.replace_sources(tenant_id, replacements) if replacements else ())
         return [item.error or _outcome(item, next(results)) for item in work]
+
+
+def _checked(document: Document) -> Document | InvalidFieldError:
+    try:
+        return document.checked()
+    except InvalidFieldError as error:
+        return error
 
 
 def _outcome(item: _Work, result: WriteResult | SourceChangedError) -> IndexOutcome:

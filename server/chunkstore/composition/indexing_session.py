@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from chunkstore.composition.indexer import Document, DocumentIndexed, DocumentIndexer, IndexOutcome, ReceivedDocument
@@ -27,6 +28,13 @@ class IndexedInOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class _Arrived:
+    ordinal: int
+    size: int
+    document: Document | ChunkstoreError
+
+
+@dataclass(frozen=True, slots=True)
 class _Waiting:
     ordinal: int
     source_id: str
@@ -44,6 +52,9 @@ class IndexingSession:
     def __init__(self, indexer: DocumentIndexer, tenant_id: TenantId) -> None:
         self._indexer = indexer
         self._tenant_id = tenant_id
+        self._arrived: list[_Arrived] = []
+        self._receiving: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
         self._waiting: deque[_Waiting] = deque()
         self._changed = asyncio.Condition()
         self._received = 0
@@ -64,12 +75,10 @@ class IndexingSession:
             await self._changed.wait_for(lambda: self._has_room(size))
             self._in_flight += 1
             self._bytes_in_flight += size
-            ordinal, self._received = self._received, self._received + 1
-        waiting = await self._receive(ordinal, document, size)
-        async with self._changed:
-            self._pending[waiting.source_id] += 1
-            self._waiting.append(waiting)
-            self._changed.notify_all()
+            self._arrived.append(_Arrived(self._received, size, document))
+            self._received += 1
+        if self._receiving is None:
+            self._receiving = asyncio.create_task(self._receive())
 
     async def finish(self) -> None:
         """Say that no document follows."""
@@ -90,25 +99,54 @@ class IndexingSession:
             ]
             await self._leave(batch)
 
+    async def close(self) -> None:
+        """End whatever is under way; what has not been stored will not be."""
+        if self._receiving is not None:
+            self._receiving.cancel()
+            await asyncio.gather(self._receiving, return_exceptions=True)
+
+    def _has_news(self) -> bool:
+        return bool(self._waiting) or self._failure is not None or (self._finished and not self._in_flight)
+
     def _has_room(self, size: int) -> bool:
         if not self._in_flight:
             return True
         return self._in_flight < MAX_DOCUMENTS_IN_FLIGHT and self._bytes_in_flight + size <= MAX_BYTES_IN_FLIGHT
 
-    async def _receive(self, ordinal: int, document: Document | ChunkstoreError, size: int) -> _Waiting:
-        if isinstance(document, ChunkstoreError):
-            return _Waiting(ordinal, "", size, document)
+    async def _receive(self) -> None:
+        """Note the sources' revisions of what has arrived, all at once, until nothing more has."""
         try:
-            received = await self._indexer.receive(self._tenant_id, document)
-            return _Waiting(ordinal, document.source_id, size, received)
+            while arrived := self._arrived:
+                self._arrived = []
+                waiting = await self._received_now(arrived)
+                async with self._changed:
+                    self._pending.update(item.source_id for item in waiting)
+                    self._waiting.extend(waiting)
+                    self._changed.notify_all()
+        except Exception as failure:
+            async with self._changed:
+                self._failure = failure
+                self._changed.notify_all()
+        finally:
+            self._receiving = None
+
+    async def _received_now(self, arrived: Sequence[_Arrived]) -> list[_Waiting]:
+        documents = [item.document for item in arrived if isinstance(item.document, Document)]
+        results: Iterator[ReceivedDocument | ChunkstoreError]
+        try:
+            results = iter(await self._indexer.receive(self._tenant_id, documents))
         except ChunkstoreError as error:
-            named = not isinstance(error, InvalidFieldError) or error.field != "source_id"
-            return _Waiting(ordinal, document.source_id if named else "", size, error)
+            results = itertools.repeat(error)
+        return [
+            _waiting(item, next(results) if isinstance(item.document, Document) else item.document) for item in arrived
+        ]
 
     async def _next_batch(self) -> list[_Waiting]:
         """The documents at the head of the line, of distinct sources; empty when finished."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._waiting or (self._finished and not self._in_flight))
+            await self._changed.wait_for(self._has_news)
+            if self._failure is not None:
+                raise self._failure
             batch: list[_Waiting] = []
             sources: set[str] = set()
             size = 0
@@ -153,3 +191,11 @@ class IndexingSession:
                     del self._pending[item.source_id]
                     self._superseded.pop(item.source_id, None)
             self._changed.notify_all()
+
+
+def _waiting(arrived: _Arrived, received: ReceivedDocument | ChunkstoreError) -> _Waiting:
+    """A document in line; its source id is left out where it is not valid."""
+    source_id = arrived.document.source_id if isinstance(arrived.document, Document) else ""
+    if isinstance(received, InvalidFieldError) and received.field == "source_id":
+        source_id = ""
+    return _Waiting(arrived.ordinal, source_id, arrived.size, received)

@@ -102,7 +102,8 @@ def _replaced(text: str) -> Iterator[str]:
 
 def _kept(stretch: str) -> str:
     kept = _SURROGATE.sub(" ", _IGNORED.sub("", stretch))
-    return _STACKED.sub(lambda marks: marks.group()[:_MOST_MARKS], kept)
+    unstacked: str = _STACKED.sub(lambda marks: marks.group()[:_MOST_MARKS], kept)
+    return unstacked
 
 
 def _places(stretch: str) -> list[int]:

@@ -44,11 +44,9 @@ class TermKeys:
 
     def postings(self, terms: Iterable[str]) -> Postings:
         """Count `terms` (any order, repeats allowed) into postings; none for no terms."""
-        counts = Counter(terms)
-        keys = np.fromiter((self.key(term) for term in counts), dtype=np.int64, count=len(counts))
-        frequencies = np.fromiter(counts.values(), dtype=np.int32, count=len(counts))
-        distinct, places = np.unique(keys, return_inverse=True)
-        if len(distinct) < len(keys):
-            return Postings(distinct, np.bincount(places, weights=frequencies).astype(np.int32))
-        order = np.argsort(keys)
-        return Postings(keys[order], frequencies[order])
+        counts: dict[int, int] = {}
+        for term, count in Counter(terms).items():
+            key = self.key(term)
+            counts[key] = counts.get(key, 0) + count
+        keys = sorted(counts)
+        return Postings(np.array(keys, dtype=np.int64), np.array([counts[key] for key in keys], dtype=np.int32))

@@ -96,8 +96,8 @@ class ChunkReader(Protocol):
         """At most `limit` sources by source_id (code points), those after `after`."""
         ...
 
-    async def source_revision(self, tenant_id: TenantId, source_id: str) -> int:
-        """The source's revision; 0 where it does not exist."""
+    async def source_revisions(self, tenant_id: TenantId, source_ids: Collection[str]) -> dict[str, int]:
+        """The revisions of those of `source_ids` that exist."""
         ...
 
     async def embedded_ids(self, tenant_id: TenantId, ids: Collection[ChunkId]) -> set[ChunkId]:

@@ -50,6 +50,7 @@ class IndexingServicer(IndexingServiceServicer):
         finally:
             receiving.cancel()
             await asyncio.gather(receiving, return_exceptions=True)
+            await session.close()
 
     async def _receive(self, session: IndexingSession, context: Context) -> None:
         """Offer every request to the session until the caller half-closes.

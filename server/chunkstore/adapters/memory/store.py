@@ -160,10 +160,10 @@ class InMemoryChunkStore:
         page = sorted(name for name in corpus.sources if after is None or name > after)[:limit]
         return [source for name in page if (source := corpus.source(name))]
 
-    async def source_revision(self, tenant_id: TenantId, source_id: str) -> int:
+    async def source_revisions(self, tenant_id: TenantId, source_ids: Collection[str]) -> dict[str, int]:
         """See ChunkReader."""
-        source = self._corpus(tenant_id).source(source_id)
-        return source.revision if source else 0
+        sources = self._corpus(tenant_id).sources
+        return {name: row.revision for name in source_ids if (row := sources.get(name)) is not None}
 
     async def embedded_ids(self, tenant_id: TenantId, ids: Collection[ChunkId]) -> set[ChunkId]:
         """See ChunkReader."""

@@ -30,8 +30,8 @@ BEGIN_SNAPSHOT: Final = (
     "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan"
 )
 
-# A statement that is cancelled or fails takes back to its savepoint, not the whole snapshot with it. Ids and keys are of
-# one tenant, so an index over them is the way to its rows; to compare all of its vectors, the planner may scan.
+# A statement that is cancelled or fails takes back to its savepoint, not the whole snapshot with it. Ids and keys are
+# of one tenant, so an index over them is the way to its rows; to compare all of its vectors, the planner may scan.
 SAVEPOINT: Final = "SAVEPOINT reading; SET LOCAL enable_seqscan = off"
 SAVEPOINT_TO_SCAN: Final = "SAVEPOINT reading; SET LOCAL enable_seqscan = on"
 TO_SAVEPOINT: Final = "ROLLBACK TO SAVEPOINT reading"

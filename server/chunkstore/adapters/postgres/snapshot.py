@@ -100,6 +100,8 @@ class PostgresSnapshot:
         if limit == 0 or not self._counts.embedded_count:
             return []
         nearest = await self._nearest(vector, limit)
+        if not nearest.size:
+            return []
         ids, scores = await self._scored([bytes(identifier) for identifier in nearest["id"]], vector)
         best = rank_chunks(ids, scores, limit)
         if min_score is not None:

@@ -184,10 +184,10 @@ class PostgresChunkStore:
         rows = await self._rows(queries.PAGE_OF_SOURCES, tenant_id, after or "", limit)
         return [Source(row["source_id"], row["revision"], row["chunk_count"]) for row in rows]
 
-    async def source_revision(self, tenant_id: TenantId, source_id: str) -> int:
+    async def source_revisions(self, tenant_id: TenantId, source_ids: Collection[str]) -> dict[str, int]:
         """See ChunkReader."""
-        rows = await self._rows(queries.SOURCE_REVISIONS, tenant_id, [source_id])
-        return int(rows[0]["revision"]) if rows else 0
+        rows = await self._rows(queries.SOURCE_REVISIONS, tenant_id, list(source_ids))
+        return {row["source_id"]: row["revision"] for row in rows}
 
     async def embedded_ids(self, tenant_id: TenantId, ids: Collection[ChunkId]) -> set[ChunkId]:
         """See ChunkReader."""

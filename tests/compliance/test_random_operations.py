@@ -1,0 +1,286 @@
+"""Random writes, in the same sequences for every store, against a model that is too simple to be wrong.
+
+Scores are compared by their bits, so stores that agree with the model agree with each other.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+from tests.compliance.conftest import Servers
+from tests.compliance.corpus_model import CorpusModel, Hit, Opinion, Ranking, Row, row_of
+from tests.compliance.provider import embedded
+from tests.compliance.wire import Api, refusal
+
+from chunkstore.v1 import retrieval_service_pb2 as pb
+from chunkstore.v1.chunk_pb2 import Vector
+from chunkstore.v1.chunk_purge_service_pb2 import PurgeSourceRequest, PurgeTenantRequest
+from chunkstore.v1.chunk_reader_service_pb2 import ListEntityChunksRequest, ListSourcesRequest
+from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest
+from chunkstore.v1.lexical_candidate_service_pb2 import ListLexicalCandidatesRequest
+from chunkstore.v1.retrieval_service_pb2 import RetrievalMode, RetrieveChunksRequest, ScoredChunk
+from chunkstore.v1.semantic_candidate_service_pb2 import ListSemanticCandidatesRequest
+
+EXAMPLES: Final = 40
+SOURCES: Final = ("source", "source-2", "Ünï")
+ENTITY: Final = "entity"
+
+# Every text with its terms. Several score alike for the queries below, in one source or in all of them.
+TEXTS: Final[dict[str, tuple[str, ...]]] = {
+    "alpha beta": ("alpha", "beta"),
+    "beta alpha": ("beta", "alpha"),
+    "Beta; ALPHA.": ("beta", "alpha"),
+    "alpha alpha gamma": ("alpha", "alpha", "gamma"),
+    "gamma": ("gamma",),
+    "delta gamma beta alpha": ("delta", "gamma", "beta", "alpha"),
+    "BX-7741 alpha": ("bx-7741", "bx7741", "bx", "7741", "alpha"),
+    "BX-7742 alpha": ("bx-7742", "bx7742", "bx", "7742", "alpha"),
+    "...": (),
+}
+
+# Duplicates, multiples, opposites, and neighbours that float32 arithmetic cannot tell apart.
+VECTORS: Final = (
+    None,
+    (1.0, 0.0, 0.0, 0.0),
+    (1.0, 0.0, 0.0, 0.0),
+    (4.0, 0.0, 0.0, 0.0),
+    (-1.0, 0.0, 0.0, 0.0),
+    (0.1, 0.2, 0.3, 0.4),
+    (0.1, 0.2, 0.3, 0.40000004),
+    (0.3, 0.6, 0.9, 1.2),
+    (1e-7, 2e-7, 3e-7, 4e-7),
+    (0.0, 0.0, 1.0, 1e-4),
+)
+
+# Every query with its terms and its identifiers.
+QUERIES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "alpha": (("alpha",), ()),
+    "beta alpha": (("alpha", "beta"), ()),
+    "gamma, delta? alpha!": (("alpha", "delta", "gamma"), ()),
+    "zeta": (("zeta",), ()),
+    "BX-7741": (("7741", "bx", "bx-7741", "bx7741"), ("bx7741",)),
+}
+QUERY_VECTORS: Final = ((0.1, 0.2, 0.3, 0.4), (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, -1.0, 0.5))
+
+HYBRID: Final = pb.RETRIEVAL_MODE_HYBRID
+SEMANTIC: Final = pb.RETRIEVAL_MODE_SEMANTIC
+LEXICAL: Final = pb.RETRIEVAL_MODE_LEXICAL
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """UpsertChunks."""
+
+    chunks: tuple[Row, ...]
+
+    def carry_out(self, api: Api, model: CorpusModel) -> None:
+        answer = api.upsert(*(row.message() for row in self.chunks))
+        assert (answer.counts, answer.revision) == model.upsert(self.chunks)
+
+
+@dataclass(frozen=True)
+class Replace:
+    """ReplaceSource; expecting nothing, the source's revision, or one that is `off` by some."""
+
+    source_id: str
+    chunks: tuple[Row, ...]
+    off: int | None
+
+    def carry_out(self, api: Api, model: CorpusModel) -> None:
+        actual = model.sources.get(self.source_id, 0)
+        expected = None if self.off is None else actual + self.off
+        request = ReplaceSourceRequest(
+            source_id=self.source_id, chunks=[row.message() for row in self.chunks], expected_revision=expected
+        )
+        if expected in (None, actual):
+            answer = api.writer.ReplaceSource(request)
+            assert (answer.counts, answer.revision) == model.replace(self.source_id, self.chunks)
+        else:
+            refused = refusal(lambda: api.writer.ReplaceSource(request))
+            assert refused.code is grpc.StatusCode.ABORTED
+            assert refused.metadata == {"expected": str(expected), "actual": str(actual)}
+
+
+@dataclass(frozen=True)
+class PurgeSource:
+    """PurgeSource."""
+
+    source_id: str
+
+    def carry_out(self, api: Api, model: CorpusModel) -> None:
+        answer = api.purge.PurgeSource(PurgeSourceRequest(source_id=self.source_id))
+        assert answer.removed == model.purge([self.source_id])
+
+
+@dataclass(frozen=True)
+class PurgeTenant:
+    """PurgeTenant."""
+
+    def carry_out(self, api: Api, model: CorpusModel) -> None:
+        answer = api.purge.PurgeTenant(PurgeTenantRequest())
+        assert answer.removed == model.purge(list(model.sources))
+
+
+Operation = Upsert | Replace | PurgeSource | PurgeTenant
+
+
+def _fields(sources: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "source_id": sources,
+            "text": st.sampled_from(sorted(TEXTS)),
+            "index": st.integers(0, 2),
+            "start": st.sampled_from([0, 10]),
+            "entities": st.sampled_from([(), (ENTITY,), (ENTITY, "another")]),
+            "metadata": st.sampled_from([(), (("page", 1.0),), (("page", None),)]),
+            "vector": st.sampled_from(VECTORS),
+        }
+    )
+
+
+def _rows(sources: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[Row, ...]]:
+    return st.lists(_fields(sources).map(row_of), max_size=8).map(tuple)
+
+
+_source_ids = st.sampled_from(SOURCES)
+_upserts = _rows(_source_ids).map(Upsert)
+_replacements = _source_ids.flatmap(
+    lambda source: st.builds(Replace, st.just(source), _rows(st.just(source)), st.sampled_from([None, None, 0, 1]))
+)
+_operations: st.SearchStrategy[Operation] = st.one_of(
+    _upserts, _upserts, _replacements, _replacements, st.builds(PurgeSource, _source_ids), st.just(PurgeTenant())
+)
+
+
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(operations=st.lists(_operations, min_size=2, max_size=9))
+def test_every_store_does_what_the_model_does(servers: Servers, operations: list[Operation]) -> None:
+    """Excludes any difference in ids, order, score bits, counts or revisions, after any sequence of writes."""
+    api = Api(servers.hashing, f"random-{uuid.uuid4().hex}")
+    model = CorpusModel(TEXTS.__getitem__)
+    for operation in operations:
+        event(type(operation).__name__)
+        operation.carry_out(api, model)
+        _compare_counts(api, model)
+        _compare_hybrid(api, model, "beta alpha", k=3)
+    event(f"rows at the end: {min(len(model.rows), 8)}")
+    _compare_rows(api, model)
+    for query, (terms, _) in QUERIES.items():
+        _compare_lexical(api, model, terms)
+        _compare_hybrid(api, model, query, k=50)
+        _compare_semantic(api, model, embedded(query))
+    for vector in QUERY_VECTORS:
+        _compare_semantic(api, model, vector)
+    _compare_modes(api, model, "beta alpha")
+
+
+def test_the_sequences_reach_what_they_are_for() -> None:
+    """Guards the test above: ties in either channel, and texts in several sources, are among what it draws."""
+    model = CorpusModel(TEXTS.__getitem__)
+    model.upsert([row_of({"source_id": s, "text": t, "vector": VECTORS[1]}) for s in SOURCES for t in TEXTS])
+    lexical = [score for _, score in model.lexical(["alpha", "beta"])]
+    semantic = [score for _, score in model.semantic(QUERY_VECTORS[0])]
+    assert len(lexical) - len(set(lexical)) >= 6
+    assert len(set(semantic)) == 1
+    nearly = [row_of({"source_id": "s", "text": t, "vector": v}) for t, v in zip(TEXTS, VECTORS[5:9], strict=False)]
+    scores = [
+        score
+        for _, score in CorpusModel(TEXTS.__getitem__, {row.id: row for row in nearly}).semantic(
+            row_of({"source_id": "s", "text": "t", "vector": QUERY_VECTORS[0]}).vector or ()
+        )
+    ]
+    assert all(score == pytest.approx(1.0, abs=1e-7) for score in scores)
+    assert len(set(scores)) > 1
+
+
+def _compare_counts(api: Api, model: CorpusModel) -> None:
+    corpus = api.corpus()
+    got = corpus.revision, corpus.chunk_count, corpus.embedded_count, corpus.source_count
+    assert got == model.counts
+
+
+def _compare_rows(api: Api, model: CorpusModel) -> None:
+    listed = api.reader.ListSources(ListSourcesRequest()).sources
+    got = [(source.source_id, source.revision, source.chunk_count) for source in listed]
+    assert got == [(source, model.sources[source], len(model.of_source(source))) for source in sorted(model.sources)]
+    for source in SOURCES:
+        assert api.chunks_of(source) == [row.read() for row in model.of_source(source)]
+    request = ListEntityChunksRequest(entity_id=ENTITY, include_embeddings=True)
+    assert list(api.reader.ListEntityChunks(request).chunks) == [row.read() for row in model.of_entity(ENTITY)]
+
+
+def _compare_lexical(api: Api, model: CorpusModel, terms: Sequence[str]) -> None:
+    expected = model.lexical(terms)
+    for limit in (100, 2):
+        answer = api.lexical.ListLexicalCandidates(ListLexicalCandidatesRequest(terms=terms, limit=limit))
+        assert [(candidate.chunk.id, candidate.score) for candidate in answer.candidates] == expected[:limit]
+        statistics = answer.statistics
+        got = statistics.chunk_count, statistics.total_length, dict(statistics.document_frequencies)
+        assert got == model.statistics(terms)
+        assert answer.revision == model.revision
+
+
+def _compare_semantic(api: Api, model: CorpusModel, vector: Sequence[float]) -> None:
+    sent = Vector(values=vector)
+    expected = model.semantic(tuple(sent.values))
+    middle = expected[len(expected) // 2][1] if expected else 0.5
+    for limit, min_score in ((100, None), (2, None), (2, middle), (100, middle)):
+        request = ListSemanticCandidatesRequest(vector=sent, limit=limit, min_score=min_score)
+        answer = api.semantic.ListSemanticCandidates(request)
+        kept = [item for item in expected if min_score is None or item[1] >= min_score]
+        assert [(candidate.chunk.id, candidate.score) for candidate in answer.candidates] == kept[:limit]
+        assert answer.revision == model.revision
+
+
+def _compare_hybrid(api: Api, model: CorpusModel, query: str, k: int) -> None:
+    _compare_retrieval(api, model, query, k, HYBRID, model.semantic(embedded(query)), _lexical(model, query))
+
+
+def _compare_modes(api: Api, model: CorpusModel, query: str) -> None:
+    _compare_retrieval(api, model, query, 4, SEMANTIC, model.semantic(embedded(query)), [[], []])
+    _compare_retrieval(api, model, query, 4, LEXICAL, [], _lexical(model, query))
+
+
+def _lexical(model: CorpusModel, query: str) -> list[Ranking]:
+    """The lexical and the identifier channel's rankings."""
+    terms, identifiers = QUERIES[query]
+    return [model.lexical(terms), model.lexical(identifiers)]
+
+
+def _compare_retrieval(
+    api: Api,
+    model: CorpusModel,
+    query: str,
+    k: int,
+    mode: RetrievalMode.ValueType,
+    semantic: Ranking,
+    lexical: Sequence[Ranking],
+) -> None:
+    answer = api.retrieval.RetrieveChunks(RetrieveChunksRequest(query=query, k=k, mode=mode))
+    assert [_hit(scored) for scored in answer.chunks] == model.retrieve([semantic, *lexical], k)
+    assert (answer.revision, answer.chunk_count, answer.embedded_count) == model.counts[:3]
+    assert [report.candidates for report in answer.channels] == [len(semantic), *map(len, lexical)]
+    assert answer.partial is False
+
+
+def _hit(scored: ScoredChunk) -> Hit:
+    opinions = (
+        Opinion(scored.semantic, scored.semantic_rank) if scored.HasField("semantic") else None,
+        Opinion(scored.lexical, scored.lexical_rank) if scored.HasField("lexical") else None,
+        Opinion(scored.identifier, scored.identifier_rank) if scored.HasField("identifier") else None,
+    )
+    return Hit(scored.chunk.id, scored.score, opinions)
