@@ -41,10 +41,13 @@ def running_postgres(version: int = DEFAULT_VERSION) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def fresh_database(server_dsn: str) -> AsyncIterator[str]:
-    """An empty database on that server; gives its DSN, and drops it at the end with whatever is connected to it."""
+async def fresh_database(server_dsn: str, options: str = "") -> AsyncIterator[str]:
+    """An empty database on that server, made with `options` of CREATE DATABASE; gives its DSN.
+
+    It is dropped at the end, with whatever is connected to it then.
+    """
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    await run_sql(server_dsn, f"CREATE DATABASE {name}")
+    await run_sql(server_dsn, f"CREATE DATABASE {name} {options}")
     try:
         yield urlunsplit(urlsplit(server_dsn)._replace(path=f"/{name}"))
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-
 from tests.databases import VERSIONS, fresh_database, running_postgres
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from chunkstore.domain.chunk import ChunkId, StoredChunk, fold_duplicates
+from chunkstore.domain.chunk import ChunkId, StoredChunk, checked_entities, fold_duplicates
 from chunkstore.domain.errors import (
     ChunkstoreError,
     DimensionMismatchError,
@@ -15,10 +15,10 @@ from chunkstore.domain.errors import (
     InvalidFieldError,
     SourceChangedError,
 )
-from chunkstore.domain.metadata import EMPTY, frozen_metadata
+from chunkstore.domain.metadata import EMPTY, Metadata, frozen_metadata
 from chunkstore.domain.results import WriteCounts, WriteResult
 from chunkstore.domain.similarity import Vector, checked_vector
-from chunkstore.domain.text import TenantId, checked_entity_id, checked_source_id, checked_text
+from chunkstore.domain.text import TenantId, checked_source_id, checked_text
 from chunkstore.ports.chunk_store import ChunkStore, SourceReplacement
 from chunkstore.ports.chunker import Chunker, DocumentFormat
 from chunkstore.ports.embedding_provider import EmbeddingProvider
@@ -30,22 +30,20 @@ EMBEDDING_BATCH = 256
 class Document:
     """A text to be stored as the chunks of a source; metadata and entities go with every chunk.
 
-    Checked by `checked`, not by construction, so that a bad one can be answered in its place.
+    Raises InvalidFieldError naming the field that cannot be stored.
     """
 
     source_id: str
     text: str
     format: DocumentFormat = DocumentFormat.PLAIN_TEXT
-    metadata: Mapping[str, object] = field(default_factory=lambda: EMPTY)
+    metadata: Metadata = field(default_factory=lambda: EMPTY)
     entity_ids: tuple[str, ...] = ()
 
-    def checked(self) -> Document:
-        """The document, if it may be stored. Raises InvalidFieldError naming the field."""
+    def __post_init__(self) -> None:
         checked_source_id(self.source_id)
         checked_text("text", self.text, blank=True)
-        for position, entity in enumerate(self.entity_ids):
-            checked_entity_id(entity, f"entity_ids[{position}]")
-        return replace(self, metadata=frozen_metadata(self.metadata))
+        object.__setattr__(self, "entity_ids", checked_entities(self.entity_ids))
+        object.__setattr__(self, "metadata", frozen_metadata(self.metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +90,11 @@ class DocumentIndexer:
         self._chunker = chunker
         self._embeddings = embeddings
 
-    async def receive(
-        self, tenant_id: TenantId, documents: Sequence[Document]
-    ) -> list[ReceivedDocument | InvalidFieldError]:
-        """Check documents and note their sources' revisions; a bad one gives the error that names its field."""
-        checked = [_checked(document) for document in documents]
-        names = {document.source_id for document in checked if isinstance(document, Document)}
+    async def receive(self, tenant_id: TenantId, documents: Sequence[Document]) -> list[ReceivedDocument]:
+        """Note the revisions that the documents' sources have now."""
+        names = {document.source_id for document in documents}
         revisions = await self._chunks.source_revisions(tenant_id, names) if names else {}
-        return [
-            ReceivedDocument(document, revisions.get(document.source_id, 0))
-            if isinstance(document, Document)
-            else document
-            for document in checked
-        ]
+        return [ReceivedDocument(document, revisions.get(document.source_id, 0)) for document in documents]
 
     async def index_documents(self, tenant_id: TenantId, received: Sequence[ReceivedDocument]) -> list[IndexOutcome]:
         """Store documents of distinct sources; one outcome each, in order, all of them committed on return.
@@ -131,13 +121,13 @@ class DocumentIndexer:
                     start_char=passage.start_char,
                     end_char=passage.start_char + len(passage.text),
                     entity_ids=document.entity_ids,
-                    metadata=frozen_metadata(document.metadata),
+                    metadata=document.metadata,
                 )
                 for index, passage in enumerate(self._chunker.split(document.text, document.format))
             ]
             work.chunks, work.folded = fold_duplicates(chunks)
-        except ChunkstoreError as error:
-            work.error = error
+        except InvalidFieldError as error:
+            work.error = error.within("document")
         return work
 
     async def _embed(self, tenant_id: TenantId, work: Sequence[_Work]) -> None:
@@ -189,13 +179,6 @@ class DocumentIndexer:
         ]
         results = iter(await self._chunks.replace_sources(tenant_id, replacements) if replacements else ())
         return [item.error or _outcome(item, next(results)) for item in work]
-
-
-def _checked(document: Document) -> Document | InvalidFieldError:
-    try:
-        return document.checked()
-    except InvalidFieldError as error:
-        return error
 
 
 def _outcome(item: _Work, result: WriteResult | SourceChangedError) -> IndexOutcome:

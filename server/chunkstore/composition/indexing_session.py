@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from chunkstore.composition.indexer import Document, DocumentIndexed, DocumentIndexer, IndexOutcome, ReceivedDocument
-from chunkstore.domain.errors import ChunkstoreError, InvalidFieldError
+from chunkstore.domain.errors import ChunkstoreError
 from chunkstore.domain.text import TenantId
 
 MAX_DOCUMENTS_IN_FLIGHT = 256
@@ -28,10 +28,18 @@ class IndexedInOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedDocument:
+    """Stands in a stream for a document that is none, with its source id if that at least is valid, else empty."""
+
+    source_id: str
+    error: ChunkstoreError
+
+
+@dataclass(frozen=True, slots=True)
 class _Arrived:
     ordinal: int
     size: int
-    document: Document | ChunkstoreError
+    document: Document | RefusedDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +77,8 @@ class IndexingSession:
         """Documents received whose outcome has not been taken on from."""
         return self._in_flight
 
-    async def offer(self, document: Document | ChunkstoreError, size: int) -> None:
-        """Take in the next document, of `size` bytes, or the error that stands for it; waits for room."""
+    async def offer(self, document: Document | RefusedDocument, size: int) -> None:
+        """Take in the next document, of `size` bytes, or what stands for it; waits for room."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._has_room(size))
             self._in_flight += 1
@@ -138,7 +146,13 @@ class IndexingSession:
         except ChunkstoreError as error:
             results = itertools.repeat(error)
         return [
-            _waiting(item, next(results) if isinstance(item.document, Document) else item.document) for item in arrived
+            _Waiting(
+                item.ordinal,
+                item.document.source_id,
+                item.size,
+                item.document.error if isinstance(item.document, RefusedDocument) else next(results),
+            )
+            for item in arrived
         ]
 
     async def _next_batch(self) -> list[_Waiting]:
@@ -191,11 +205,3 @@ class IndexingSession:
                     del self._pending[item.source_id]
                     self._superseded.pop(item.source_id, None)
             self._changed.notify_all()
-
-
-def _waiting(arrived: _Arrived, received: ReceivedDocument | ChunkstoreError) -> _Waiting:
-    """A document in line; its source id is left out where it is not valid."""
-    source_id = arrived.document.source_id if isinstance(arrived.document, Document) else ""
-    if isinstance(received, InvalidFieldError) and received.field == "source_id":
-        source_id = ""
-    return _Waiting(arrived.ordinal, source_id, arrived.size, received)

@@ -42,6 +42,14 @@ def checked_chunk_id(value: str, field: str = "id") -> ChunkId:
     return ChunkId(value)
 
 
+def checked_entities(entity_ids: Iterable[str]) -> tuple[str, ...]:
+    """Entity ids sorted and distinct. Raises InvalidFieldError for a bad one, or for more than 256."""
+    distinct = sorted({checked_entity_id(entity, f"entity_ids[{n}]") for n, entity in enumerate(entity_ids)})
+    if len(distinct) > MAX_ENTITIES:
+        raise InvalidFieldError("entity_ids", f"has more than {MAX_ENTITIES} entries")
+    return tuple(distinct)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Occurrence:
     """A place of a text in its document; offsets in Unicode code points, half open. Ordered by place."""
@@ -74,9 +82,10 @@ class StoredChunk:
     def __post_init__(self) -> None:
         set_field = object.__setattr__
         set_field(self, "id", chunk_id(self.source_id, self.text))
-        for place in (self.place, *self.other_occurrences):
-            _check_place(place, len(self.text))
-        set_field(self, "entity_ids", _checked_entities(self.entity_ids))
+        _check_place(self.place, len(self.text))
+        for number, place in enumerate(self.other_occurrences):
+            _check_place(place, len(self.text), f"other_occurrences[{number}].")
+        set_field(self, "entity_ids", checked_entities(self.entity_ids))
         set_field(self, "metadata", frozen_metadata(self.metadata))
         set_field(self, "other_occurrences", tuple(sorted(set(self.other_occurrences) - {self.place})))
         if self.embedding is not None:
@@ -149,20 +158,13 @@ def _folded(group: Sequence[StoredChunk]) -> StoredChunk:
     )
 
 
-def _check_place(place: Occurrence, length: int) -> None:
+def _check_place(place: Occurrence, length: int, within: str = "") -> None:
     if not 0 <= place.chunk_index <= MAX_OFFSET:
-        raise InvalidFieldError("chunk_index", f"must be within [0, {MAX_OFFSET}]")
+        raise InvalidFieldError(f"{within}chunk_index", f"must be within [0, {MAX_OFFSET}]")
     if not 0 <= place.start_char <= MAX_OFFSET - length:
-        raise InvalidFieldError("start_char", f"must be within [0, {MAX_OFFSET}] less the length of text")
+        raise InvalidFieldError(f"{within}start_char", f"must be within [0, {MAX_OFFSET}] less the length of text")
     if place.end_char - place.start_char != length:
-        raise InvalidFieldError("end_char", "must be start_char plus the number of code points of text")
-
-
-def _checked_entities(entity_ids: Iterable[str]) -> tuple[str, ...]:
-    distinct = sorted({checked_entity_id(entity, f"entity_ids[{n}]") for n, entity in enumerate(entity_ids)})
-    if len(distinct) > MAX_ENTITIES:
-        raise InvalidFieldError("entity_ids", f"has more than {MAX_ENTITIES} entries")
-    return tuple(distinct)
+        raise InvalidFieldError(f"{within}end_char", "must be start_char plus the number of code points of text")
 
 
 def _same_vector(one: Vector | None, other: Vector | None) -> bool:

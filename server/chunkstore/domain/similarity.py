@@ -27,10 +27,10 @@ def checked_vector(values: Sequence[float] | Vector, field: str, dimension: int 
     """
     with np.errstate(over="ignore"):
         vector = np.array(values, dtype=np.float32)
-    if vector.ndim != 1 or vector.size == 0:
-        raise InvalidVectorError(field, "must be a non-empty list of numbers")
     if dimension is not None and vector.size != dimension:
         raise DimensionMismatchError(expected=dimension, actual=vector.size, field=field)
+    if vector.ndim != 1 or vector.size == 0:
+        raise InvalidVectorError(field, "must be a non-empty list of numbers")
     if not np.isfinite(vector).all():
         raise InvalidVectorError(field, "holds a value that is not finite")
     norm = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))

@@ -12,7 +12,7 @@ from google.protobuf import duration_pb2, json_format, struct_pb2
 from chunkstore.composition.indexer import Document
 from chunkstore.domain.chunk import Occurrence, StoredChunk, require_id
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
-from chunkstore.domain.metadata import Metadata, metadata_json
+from chunkstore.domain.metadata import Metadata, frozen_metadata, metadata_json
 from chunkstore.domain.results import (
     Channel,
     ChannelReport,
@@ -81,12 +81,12 @@ def vector_from(message: chunk_pb2.Vector, field: str, dimension: int) -> Vector
 
 
 def document_from(message: indexing_service_pb2.Document) -> Document:
-    """The document of a message, unchecked but for its format (InvalidFieldError)."""
+    """The document of a message. Raises InvalidFieldError naming its field."""
     return Document(
         source_id=message.source_id,
         text=message.text,
         format=_chosen(_FORMATS, message.format, "format"),
-        metadata=_plain(message.metadata),
+        metadata=frozen_metadata(_plain(message.metadata)),
         entity_ids=tuple(message.entity_ids),
     )
 

@@ -9,9 +9,10 @@ from typing import Any
 import grpc
 
 from chunkstore.composition.indexer import Document, DocumentIndexed, DocumentIndexer
-from chunkstore.composition.indexing_session import IndexedInOrder, IndexingSession
-from chunkstore.domain.errors import ChunkstoreError, InvalidFieldError
+from chunkstore.composition.indexing_session import IndexedInOrder, IndexingSession, RefusedDocument
+from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.results import WriteCounts
+from chunkstore.domain.text import checked_source_id
 from chunkstore.service.convert import document_from, index_counts_to
 from chunkstore.service.errors import ServerDrainingError, StreamIdleError, document_error
 from chunkstore.service.interceptors.around import Context
@@ -87,17 +88,24 @@ class IndexingServicer(IndexingServiceServicer):
             raise StreamIdleError(self._idle_timeout) from None
 
 
-def _document_of(request: pb.IndexDocumentsRequest | MalformedRequest) -> tuple[Document | ChunkstoreError, int]:
-    """The document of a request, or the error that stands for it, and the request's size in bytes."""
+def _document_of(request: pb.IndexDocumentsRequest | MalformedRequest) -> tuple[Document | RefusedDocument, int]:
+    """The document of a request, or what stands for it, and the request's size in bytes."""
     if isinstance(request, MalformedRequest):
-        return request.error, request.size
+        return RefusedDocument("", request.error), request.size
     size = request.ByteSize()
+    if not request.HasField("document"):
+        return RefusedDocument("", InvalidFieldError("document", "is missing")), size
     try:
-        if not request.HasField("document"):
-            raise InvalidFieldError("document", "is missing")
         return document_from(request.document), size
     except InvalidFieldError as error:
-        return error, size
+        return RefusedDocument(_valid_source_id(request.document.source_id), error.within("document")), size
+
+
+def _valid_source_id(source_id: str) -> str:
+    try:
+        return checked_source_id(source_id)
+    except InvalidFieldError:
+        return ""
 
 
 def _outcome_to(indexed: IndexedInOrder) -> pb.DocumentOutcome:

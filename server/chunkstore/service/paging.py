@@ -43,7 +43,7 @@ def page_key(scope: Sequence[str], token: str, types: tuple[type, ...]) -> Key |
         digest, *key = json.loads(base64.urlsafe_b64decode(token.encode()))
     except (ValueError, TypeError, binascii.Error, UnicodeError, RecursionError):
         raise InvalidFieldError("page_token", "is not one of this list's") from None
-    if digest != _digest(scope) or tuple(map(type, key)) != types:
+    if digest != _digest(scope) or tuple(map(type, key)) != types or page_token(scope, tuple(key)) != token:
         raise InvalidFieldError("page_token", "is not one of this list's")
     return tuple(key)
 

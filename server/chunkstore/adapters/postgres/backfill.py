@@ -13,7 +13,7 @@ from chunkstore.adapters.postgres import queries
 from chunkstore.adapters.postgres.pool import Database, Record, Transaction
 from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
 from chunkstore.adapters.postgres.schema import check_dimension, vector_storage
-from chunkstore.adapters.postgres.settings import AnalyzerVersion, StoreSettings
+from chunkstore.adapters.postgres.settings import AnalyzerVersion, StoreSettings, record_settings
 from chunkstore.adapters.postgres.writes import lock_corpus, writing
 from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.chunk import ChunkId, StoredChunk
@@ -37,13 +37,13 @@ _START: Final = _Place(TenantId(""))
 
 
 async def backfill_lexical_index(
-    database: Database, analyzer: Analyzer, *, batch_size: int, progress: Progress | None
+    database: Database, analyzer: Analyzer, settings: StoreSettings, *, batch_size: int, progress: Progress | None
 ) -> int:
     """Recompute every chunk's postings, length and entity keys by `analyzer`; how many chunks changed.
 
     See PostgresChunkStore.backfill_lexical_index.
     """
-    place = await _begun(database, analyzer)
+    place = await _begun(database, analyzer, settings)
     async with database.transaction(queries.BEGIN_READ) as transaction:
         total = await transaction.fetch_value(queries.CHUNKS_LEFT, place.tenant_id, place.id)
     changed = done = 0
@@ -87,36 +87,39 @@ async def unembedded(database: Database, batch_size: int) -> AsyncIterator[tuple
 
 
 async def fill_embeddings(
-    database: Database, tenant_id: TenantId, vectors: Mapping[ChunkId, Vector], asked: StoreSettings
+    database: Database, tenant_id: TenantId, vectors: Mapping[ChunkId, Vector], settings: StoreSettings
 ) -> int:
     """Set the vectors of chunks that have none; how many. Chunks that are gone meanwhile stay gone."""
     for vector in vectors.values():
-        if vector.size != asked.dimension:
-            raise DimensionMismatchError(expected=asked.dimension, actual=vector.size)
+        if vector.size != settings.dimension:
+            raise DimensionMismatchError(expected=settings.dimension, actual=vector.size)
     ids = [id_bytes(identifier) for identifier in vectors]
     values = await asyncio.to_thread(lambda: np.concatenate(list(vectors.values())).tolist() if vectors else [])
-    async with writing(database, tenant_id, asked) as corpus:
+    async with writing(database, tenant_id, settings) as corpus:
         filled = await corpus.transaction.fetch_value(
-            queries.FILL_EMBEDDINGS, tenant_id, ids, values, asked.dimension, corpus.revision + 1
+            queries.FILL_EMBEDDINGS, tenant_id, ids, values, settings.dimension, corpus.revision + 1
         )
         if filled:
             await corpus.change(0, filled, 0, source_count=0)
     return int(filled)
 
 
-async def clear_embeddings(database: Database, dimension: int, embedding_model: str | None) -> None:
-    """Forget every vector, make the column `dimension` wide and record the model, in one transaction."""
+async def clear_embeddings(database: Database, settings: StoreSettings) -> None:
+    """Forget every vector, and give their column the width and the store the model of `settings`, in one transaction."""
+    dimension = settings.dimension
     check_dimension(dimension)
     async with database.transaction(queries.BEGIN_EXCLUSIVE) as transaction:
+        await record_settings(transaction, settings)
         await transaction.execute(queries.DROP_EMBEDDINGS)
         await transaction.execute(queries.add_embeddings(dimension, vector_storage(dimension)))
         await transaction.execute(queries.FORGET_EMBEDDINGS)
-        await transaction.execute(queries.RECORD_MODEL, dimension, embedding_model)
+        await transaction.execute(queries.RECORD_MODEL, dimension, settings.embedding_model)
 
 
-async def _begun(database: Database, analyzer: Analyzer) -> _Place:
+async def _begun(database: Database, analyzer: Analyzer, settings: StoreSettings) -> _Place:
     """Record the target, which keeps others from writing by another analyzer, and find where to go on."""
     async with database.transaction(queries.BEGIN_EXCLUSIVE) as transaction:
+        await record_settings(transaction, settings)
         await transaction.execute(queries.BEGIN_BACKFILL, analyzer.name, analyzer.version)
         row = await transaction.fetch_row(queries.READ_SETTINGS)
     if row is None or row["backfill_tenant_id"] is None:

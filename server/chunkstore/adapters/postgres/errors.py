@@ -44,6 +44,14 @@ def store_errors(connection: Any = None) -> Iterator[None]:
 
 def is_lost(error: BaseException, connection: Any = None) -> bool:
     """Whether `error` means that the connection is gone, so that another one may do better."""
-    if isinstance(error, OSError) or (connection is not None and connection.is_closed()):
+    if isinstance(error, OSError) or is_closed(connection):
         return True
     return (getattr(error, "sqlstate", None) or "").startswith(_LOST_CLASSES)
+
+
+def is_closed(connection: Any) -> bool:
+    """Whether a pooled connection is over; the pool takes one that dies away from its user."""
+    try:
+        return connection is not None and bool(connection.is_closed())
+    except asyncpg.InterfaceError:
+        return True

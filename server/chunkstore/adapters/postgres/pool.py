@@ -16,7 +16,7 @@ from typing import Any, Final
 import asyncpg
 
 from chunkstore.adapters.postgres.dsn import parse_dsn
-from chunkstore.adapters.postgres.errors import DRIVER_ERRORS, is_lost, store_errors
+from chunkstore.adapters.postgres.errors import DRIVER_ERRORS, is_closed, is_lost, store_errors
 from chunkstore.domain.errors import NoFreeConnectionError, StoreUnavailableError
 
 Record = Any
@@ -71,14 +71,13 @@ class Database:
         self._returning: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def connect(cls, dsn: str, *, size: int, acquire_timeout: float, connect_timeout: float) -> Database:
-        """Connect, at least once. Raises StoreUnavailableError where that fails, InvalidFieldError for a bad DSN."""
+    async def to(cls, dsn: str, *, size: int, acquire_timeout: float, connect_timeout: float) -> Database:
+        """Connections to the database of a DSN, each made when first needed. Raises InvalidFieldError for a bad DSN."""
         target = parse_dsn(dsn)
         options = {} if target.statement_cache_size is None else {"statement_cache_size": target.statement_cache_size}
-        with store_errors():
-            pool = await asyncpg.create_pool(
-                target.dsn, min_size=1, max_size=size, timeout=connect_timeout, reset=_nothing_to_reset, **options
-            )
+        pool = await asyncpg.create_pool(
+            target.dsn, min_size=0, max_size=size, timeout=connect_timeout, reset=_nothing_to_reset, **options
+        )
         return cls(pool, size=size, acquire_timeout=acquire_timeout, connect_timeout=connect_timeout)
 
     @asynccontextmanager
@@ -140,7 +139,7 @@ class Database:
     async def _returned(self, connection: Any) -> None:
         try:
             with contextlib.suppress(*DRIVER_ERRORS):
-                if not connection.is_closed() and connection.is_in_transaction():
+                if not is_closed(connection) and connection.is_in_transaction():
                     await connection.execute("ROLLBACK", timeout=self._connect_timeout)
             with contextlib.suppress(*DRIVER_ERRORS):
                 await self._pool.release(connection, timeout=self._connect_timeout)

@@ -37,6 +37,7 @@ SAVEPOINT_TO_SCAN: Final = "SAVEPOINT reading; SET LOCAL enable_seqscan = on"
 TO_SAVEPOINT: Final = "ROLLBACK TO SAVEPOINT reading"
 
 MIGRATIONS_TABLE: Final = "SELECT to_regclass('chunkstore.schema_migrations')::text"
+SETTINGS_TABLE: Final = "SELECT to_regclass('chunkstore.settings')::text"
 APPLIED_MIGRATIONS: Final = "SELECT number FROM chunkstore.schema_migrations"
 
 PING: Final = "SELECT 1 FROM chunkstore.settings"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from chunkstore.adapters.postgres import queries
 from chunkstore.adapters.postgres.pool import Database, Transaction
 from chunkstore.domain.analysis import Analyzer
-from chunkstore.domain.errors import DimensionMismatchError, StoreMismatchError
+from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError, StoreMismatchError
 
 Record = Any
 
@@ -87,7 +87,7 @@ async def settle(database: Database, asked: StoreSettings) -> StoreSettings:
     A store without a recorded model takes the one asked for if no chunk is embedded. Raises StoreMismatchError for a
     store made with something else, DimensionMismatchError where the vectors' column is of another width.
     """
-    recorded = await read_settings(database)
+    recorded = await _read(database)
     adopts = recorded is not None and recorded.embedding_model is None and asked.embedding_model is not None
     if recorded is None or adopts:
         async with database.transaction(queries.BEGIN_EXCLUSIVE) as transaction:
@@ -99,14 +99,27 @@ async def settle(database: Database, asked: StoreSettings) -> StoreSettings:
     return recorded
 
 
-async def read_settings(database: Database) -> StoreSettings | None:
-    """What is recorded; None for a store that has never been opened."""
+async def _read(database: Database) -> StoreSettings | None:
     async with database.transaction(queries.BEGIN_READ) as transaction:
         row = await transaction.fetch_row(queries.READ_SETTINGS)
     return None if row is None else settings_from(row)
 
 
-async def _recorded(transaction: Transaction, asked: StoreSettings) -> StoreSettings:
+async def recorded_dimension(database: Database) -> int:
+    """The recorded width, or that of the vectors' column. Raises InvalidFieldError where there is neither."""
+    async with database.transaction(queries.BEGIN_READ) as transaction:
+        if await transaction.fetch_value(queries.SETTINGS_TABLE) is not None:
+            row = await transaction.fetch_row(queries.READ_SETTINGS)
+            if row is not None:
+                return settings_from(row).dimension
+        width = await transaction.fetch_value(queries.VECTOR_WIDTH)
+    if width is None or width < 1:
+        raise InvalidFieldError("dimension", "is needed for a new store")
+    return int(width)
+
+
+async def record_settings(transaction: Transaction, asked: StoreSettings) -> None:
+    """Record what a store is made with unless that is recorded already."""
     await transaction.execute(
         queries.RECORD_SETTINGS,
         asked.dimension,
@@ -114,6 +127,10 @@ async def _recorded(transaction: Transaction, asked: StoreSettings) -> StoreSett
         asked.analyzer.version,
         asked.embedding_model,
     )
+
+
+async def _recorded(transaction: Transaction, asked: StoreSettings) -> StoreSettings:
+    await record_settings(transaction, asked)
     if asked.embedding_model is not None:
         await transaction.execute(queries.ADOPT_MODEL, asked.embedding_model, asked.dimension)
     return settings_from(await transaction.fetch_row(queries.READ_SETTINGS))

@@ -21,6 +21,7 @@ from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
 from chunkstore.domain.bm25 import (
     IdWords,
     Scores,
+    hex_ids,
     id_words,
     inverse_document_frequency,
     length_factors,
@@ -107,10 +108,7 @@ class PostgresSnapshot:
         if min_score is not None:
             # The best of all that score enough are the best of all, less those that do not.
             best = best[scores[best] >= min_score]
-        return [
-            SemanticCandidate(_chunk_id(words), score)
-            for words, score in zip(ids[best].astype(">u8"), scores[best].tolist(), strict=True)
-        ]
+        return [SemanticCandidate(*pair) for pair in zip(hex_ids(ids[best]), scores[best].tolist(), strict=True)]
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot. Raises ChunkNotFoundError for an id that the snapshot does not hold."""
@@ -162,12 +160,11 @@ class PostgresSnapshot:
         scores = np.zeros(len(rows), dtype=np.float64)
         for row, document_frequency in zip(frequencies, document_frequencies, strict=True):
             scores += term_scores(inverse_document_frequency(chunk_count, document_frequency), row, factors)
-        best = rank_chunks(id_words(rows["id"].tobytes()), scores, limit)
+        ids = id_words(rows["id"].tobytes())
+        best = rank_chunks(ids, scores, limit)
         candidates = tuple(
-            LexicalCandidate(
-                _chunk_id(rows["id"][place]), float(scores[place]), int(lengths[place]), _present(terms, row)
-            )
-            for place, row in zip(best, frequencies[:, best].T.tolist(), strict=True)
+            LexicalCandidate(identifier, float(scores[place]), int(lengths[place]), _present(terms, row))
+            for identifier, place, row in zip(hex_ids(ids[best]), best, frequencies[:, best].T.tolist(), strict=True)
         )
         statistics = dict(zip(terms, document_frequencies, strict=True))
         return LexicalCandidates(candidates, CorpusStatistics(chunk_count, self._total_length, statistics))
@@ -241,10 +238,6 @@ def _joined(blocks: Sequence[Packed], key_count: int) -> Packed:
 
 def _present(terms: Sequence[str], frequencies: Sequence[int]) -> dict[str, int]:
     return {term: frequency for term, frequency in zip(terms, frequencies, strict=True) if frequency}
-
-
-def _chunk_id(value: Any) -> ChunkId:
-    return ChunkId(bytes(value).hex())
 
 
 def _check_limit(limit: int) -> None:

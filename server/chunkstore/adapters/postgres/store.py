@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from chunkstore.adapters.postgres.schema import ensure_schema
 from chunkstore.adapters.postgres.settings import (
     AnalyzerVersion,
     StoreSettings,
-    read_settings,
+    recorded_dimension,
     require_match,
     settings_from,
     settle,
@@ -25,7 +24,7 @@ from chunkstore.adapters.postgres.snapshot import PostgresSnapshot
 from chunkstore.adapters.postgres.writes import writing
 from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.chunk import ChunkId, StoredChunk, fold_duplicates
-from chunkstore.domain.errors import ChunkNotFoundError, InvalidFieldError, SourceChangedError, StoreMismatchError
+from chunkstore.domain.errors import ChunkNotFoundError, SourceChangedError
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import CorpusCounts, Source, WriteCounts, WriteResult
 from chunkstore.domain.similarity import Vector
@@ -74,11 +73,11 @@ class PostgresChunkStore:
         StoreMismatchError (one line that names both and the command), DimensionMismatchError (expected: asked for,
         actual: the table's; see settings.dimension_mismatch_line), StoreUnavailableError. Timeouts in seconds.
         """
-        database = await Database.connect(
+        database = await Database.to(
             dsn, size=pool_size, acquire_timeout=acquire_timeout, connect_timeout=connect_timeout
         )
         try:
-            width = dimension or await _recorded_dimension(database)
+            width = dimension or await recorded_dimension(database)
             if migrate:
                 await ensure_schema(database, width)
             store = cls(database, dimension=width, analyzer=analyzer, embedding_model=embedding_model)
@@ -236,7 +235,7 @@ class PostgresChunkStore:
         """
         target = analyzer or self._analyzer
         changed = await backfill.backfill_lexical_index(
-            self._database, target, batch_size=batch_size, progress=progress
+            self._database, target, self._settings, batch_size=batch_size, progress=progress
         )
         self._analyzer = target
         self._settings = dataclasses.replace(self._settings, analyzer=AnalyzerVersion.of(target))
@@ -244,8 +243,9 @@ class PostgresChunkStore:
 
     async def clear_embeddings(self, *, dimension: int, embedding_model: str | None) -> None:
         """Forget every vector of every tenant, and take up another width and model, in one transaction."""
-        await backfill.clear_embeddings(self._database, dimension, embedding_model)
-        self._settings = dataclasses.replace(self._settings, dimension=dimension, embedding_model=embedding_model)
+        settings = dataclasses.replace(self._settings, dimension=dimension, embedding_model=embedding_model)
+        await backfill.clear_embeddings(self._database, settings)
+        self._settings = settings
 
     async def count_unembedded(self) -> int:
         """How many chunks of all tenants have no vector."""
@@ -272,14 +272,6 @@ class PostgresChunkStore:
     async def _rows(self, statement: str, *arguments: object) -> list[Record]:
         async with self._database.transaction(queries.BEGIN_READ) as transaction:
             return await transaction.fetch(statement, *arguments)
-
-
-async def _recorded_dimension(database: Database) -> int:
-    with contextlib.suppress(StoreMismatchError):
-        recorded = await read_settings(database)
-        if recorded is not None:
-            return recorded.dimension
-    raise InvalidFieldError("dimension", "is needed for a new store")
 
 
 def _counts_from(row: Record) -> CorpusCounts:

@@ -58,7 +58,11 @@ def _tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             return deserializer(content)
         except DecodeError:
             descriptor: Descriptor = deserializer.__self__.DESCRIPTOR  # type: ignore[attr-defined]
-            field, problem = _fault(content, descriptor) or ("request", "cannot be decoded")
+            try:
+                fault = _fault(content, descriptor)
+            except DecodeError:
+                fault = None
+            field, problem = fault or ("request", "cannot be decoded")
             return MalformedRequest(MalformedRequestError(field, problem), len(content))
 
     return deserialize
