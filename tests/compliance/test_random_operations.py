@@ -5,10 +5,10 @@ Scores are compared by their bits, so stores that agree with the model agree wit
 
 from __future__ import annotations
 
-import operator
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add, itemgetter
 from typing import Any, Final
 
 import grpc
@@ -173,7 +173,7 @@ _endings: st.SearchStrategy[list[Operation]] = st.tuples(_rows(_source_ids, fewe
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(operations=st.builds(operator.add, _operations, _endings))
+@given(operations=st.builds(add, _operations, _endings))
 def test_every_store_does_what_the_model_does(servers: Servers, operations: list[Operation]) -> None:
     """Excludes any difference in ids, order, score bits, counts or revisions, after any sequence of writes."""
     api = Api(servers.hashing, f"random-{uuid.uuid4().hex}")
@@ -209,7 +209,10 @@ def test_the_model_can_tell_stores_apart() -> None:
     assert max(near) - min(near) < 1e-7
 
     pairs = [(as_float32(vector), as_float32(query)) for vector in VECTORS if vector for query in QUERY_VECTORS]
-    assert any(cosine_score(vector[::-1], query[::-1]) != cosine_score(vector, query) for vector, query in pairs)
+    other_order = itemgetter(0, 2, 1, 3)
+    assert any(
+        cosine_score(other_order(vector), other_order(query)) != cosine_score(vector, query) for vector, query in pairs
+    )
 
 
 def _compare_counts(api: Api, model: CorpusModel) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from chunkstore.domain.chunk import ChunkId, StoredChunk, checked_chunk_id
+from chunkstore.domain.chunk import StoredChunk, checked_chunk_id
 from chunkstore.domain.results import Source
 from chunkstore.domain.text import checked_entity_id, checked_source_id
 from chunkstore.ports.chunk_store import ChunkReader
 from chunkstore.service.convert import chunk_to, source_to
 from chunkstore.service.interceptors.around import Context
-from chunkstore.service.paging import filled_page, page_key, page_size, page_token
+from chunkstore.service.paging import filled_page, index_part, page_key, page_size, page_token
 from chunkstore.service.tenancy import current_tenant
 from chunkstore.v1 import chunk_reader_service_pb2 as pb
 from chunkstore.v1.chunk_reader_service_pb2_grpc import ChunkReaderServiceServicer
@@ -33,8 +33,8 @@ class ChunkReaderServicer(ChunkReaderServiceServicer):
     ) -> pb.ListSourceChunksResponse:
         """See the contract."""
         scope = ("source chunks", checked_source_id(request.source_id))
-        size, key = page_size(request.page_size), page_key(scope, request.page_token, (int, str))
-        after = (key[0], ChunkId(key[1])) if key else None
+        size, key = page_size(request.page_size), page_key(scope, request.page_token, (index_part, checked_chunk_id))
+        after = (key[0], key[1]) if key else None
         chunks = await self._chunks.get_by_source(
             current_tenant(),
             request.source_id,
@@ -54,8 +54,11 @@ class ChunkReaderServicer(ChunkReaderServiceServicer):
     ) -> pb.ListEntityChunksResponse:
         """See the contract."""
         scope = ("entity chunks", checked_entity_id(request.entity_id))
-        size, key = page_size(request.page_size), page_key(scope, request.page_token, (str, int, str))
-        after = (key[0], key[1], ChunkId(key[2])) if key else None
+        size, key = (
+            page_size(request.page_size),
+            page_key(scope, request.page_token, (checked_source_id, index_part, checked_chunk_id)),
+        )
+        after = (key[0], key[1], key[2]) if key else None
         chunks = await self._chunks.get_by_entity(
             current_tenant(),
             request.entity_id,
@@ -73,7 +76,7 @@ class ChunkReaderServicer(ChunkReaderServiceServicer):
     async def ListSources(self, request: pb.ListSourcesRequest, context: Context) -> pb.ListSourcesResponse:
         """See the contract."""
         scope = ("sources",)
-        size, key = page_size(request.page_size), page_key(scope, request.page_token, (str,))
+        size, key = page_size(request.page_size), page_key(scope, request.page_token, (checked_source_id,))
         sources = await self._chunks.list_sources(current_tenant(), after=key[0] if key else None, limit=size + 1)
         page = filled_page(sources[:size], source_to, self._page_bytes)
         last: Source | None = page[-1][0] if len(page) < len(sources) else None

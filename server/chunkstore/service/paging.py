@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from chunkstore.domain.chunk import MAX_OFFSET
 from chunkstore.domain.errors import InvalidFieldError
 
 DEFAULT_PAGE_SIZE = 100
@@ -31,21 +31,32 @@ def page_size(requested: int) -> int:
 
 def page_token(scope: Sequence[str], key: Key) -> str:
     """The opaque token of the page after `key`, good only for the list that `scope` names."""
-    content = json.dumps([_digest(scope), *key], separators=(",", ":"), ensure_ascii=False)
+    content = json.dumps([_digest(scope, key), *key], separators=(",", ":"), ensure_ascii=False)
     return base64.urlsafe_b64encode(content.encode()).decode()
 
 
-def page_key(scope: Sequence[str], token: str, types: tuple[type, ...]) -> Key | None:
-    """The key in a token, None for the first page. Raises InvalidFieldError for a token of no or another list."""
+def page_key(scope: Sequence[str], token: str, parts: Sequence[Callable[[Any], Any]]) -> Key | None:
+    """The key in a token, None for the first page; `parts` check its parts, and raise ValueError for a bad one.
+
+    Raises InvalidFieldError for a token that is not one of this list's.
+    """
     if not token:
         return None
     try:
-        digest, *key = json.loads(base64.urlsafe_b64decode(token.encode()))
-    except (ValueError, TypeError, binascii.Error, UnicodeError, RecursionError):
-        raise InvalidFieldError("page_token", "is not one of this list's") from None
-    if digest != _digest(scope) or tuple(map(type, key)) != types or page_token(scope, tuple(key)) != token:
-        raise InvalidFieldError("page_token", "is not one of this list's")
-    return tuple(key)
+        _, *values = json.loads(base64.urlsafe_b64decode(token.encode()))
+        key = tuple(part(value) for part, value in zip(parts, values, strict=True))
+        if page_token(scope, key) == token:
+            return key
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise InvalidFieldError("page_token", "is not one of this list's")
+
+
+def index_part(value: Any) -> int:
+    """A chunk_index in a page token."""
+    if type(value) is not int or not 0 <= value <= MAX_OFFSET:
+        raise ValueError("no chunk index")
+    return value
 
 
 def filled_page(
@@ -64,5 +75,5 @@ def filled_page(
     return page
 
 
-def _digest(scope: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(scope).encode()).hexdigest()[:16]
+def _digest(scope: Sequence[str], key: Key) -> str:
+    return hashlib.sha256("\0".join([*scope, *map(str, key)]).encode()).hexdigest()[:16]

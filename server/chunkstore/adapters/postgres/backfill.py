@@ -105,7 +105,7 @@ async def fill_embeddings(
 
 
 async def clear_embeddings(database: Database, settings: StoreSettings) -> None:
-    """Forget every vector, and give their column the width and the store the model of `settings`, in one transaction."""
+    """Forget every vector, and take up the width and the model of `settings`, in one transaction."""
     dimension = settings.dimension
     check_dimension(dimension)
     async with database.transaction(queries.BEGIN_EXCLUSIVE) as transaction:
