@@ -232,7 +232,7 @@ def _unsendable(place: int, error: ServiceError) -> DocumentOutcome:
             code=code_pb2.INVALID_ARGUMENT,
             reason=error_reason_pb2.ERROR_REASON_INVALID_FIELD,
             message=str(error),
-            field=error.field,
+            field=f"document.{error.field}",
         ),
     )
 

@@ -16,12 +16,12 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 import pytest
-from chunkstore.adapters.postgres.store import PostgresChunkStore
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.databases import Wire, connected, fresh_database, running_postgres
 from tests.inprocess import DIMENSION, TENANT, GatedProvider, Running, running, status_of
 
 from chunkstore.adapters.embedding.hashing import HashingProvider
+from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.client import ChunkstoreClient, Document, DocumentsFailedError, ServiceError
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.errors import EmbeddingFailedError, EmbeddingQuotaError

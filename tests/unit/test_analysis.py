@@ -281,7 +281,7 @@ def test_names() -> None:
     assert list(analyzer_names()) == sorted(analyzer_names())
     assert analyzer("english") is ENGLISH
     assert (ENGLISH.name, ENGLISH.version) == ("english", ANALYZER_VERSION)
-    with pytest.raises(ValueError, match=r"unknown analyzer 'klingon'; it must be one of arabic, .*, standard, "):
+    with pytest.raises(ValueError, match=r"^analyzer must be one of arabic, .*, standard, "):
         analyzer("klingon")
 
 

@@ -28,6 +28,7 @@ from chunkstore.composition.backfill import backfill_embeddings
 from chunkstore.composition.settings import Settings
 from chunkstore.composition.wiring import database, open_provider
 from chunkstore.domain.analysis import analyzer as named_analyzer
+from chunkstore.domain.errors import InvalidFieldError
 
 backfill = typer.Typer(help="Bring stored chunks up to date. Resumable: an interrupted run goes on where it was.")
 
@@ -91,7 +92,7 @@ def _model(embeddings: str, dimension: int | None) -> tuple[str, int]:
     """The name and width of the model that `--embeddings` and `--dimension` name."""
     try:
         provider = open_provider(Settings.model_construct(embeddings=embeddings, dimension=dimension))
-    except ValueError:
+    except InvalidFieldError:
         provider = None
     if provider is not None:
         return provider.model, dimension or provider.dimension

@@ -18,7 +18,7 @@ from chunkstore.composition.indexer import DocumentIndexer
 from chunkstore.composition.retriever import ChunkRetriever
 from chunkstore.composition.settings import Settings, StoreKind
 from chunkstore.domain.analysis import analyzer
-from chunkstore.domain.errors import DimensionMismatchError
+from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
 from chunkstore.ports.chunk_store import ChunkStore
 from chunkstore.ports.embedding_provider import EmbeddingProvider
 
@@ -38,7 +38,7 @@ class Collaborators:
 async def opened(settings: Settings) -> AsyncIterator[Collaborators]:
     """Open everything that `settings` names, and close it on leaving.
 
-    Raises ValueError for an unknown analyzer or provider, DimensionMismatchError where the dimension asked for is not
+    Raises InvalidFieldError for an unknown analyzer or provider, DimensionMismatchError where the dimension asked for is not
     the provider's, StoreMismatchError where an existing store was made otherwise, StoreUnavailableError.
     """
     async with AsyncExitStack() as stack:
@@ -62,7 +62,7 @@ async def opened(settings: Settings) -> AsyncIterator[Collaborators]:
 
 
 def open_provider(settings: Settings) -> EmbeddingProvider | None:
-    """The embedding provider that `settings` names; None for none. Raises ValueError for an unknown name."""
+    """The embedding provider that `settings` names; None for none. Raises InvalidFieldError for an unknown name."""
     kind, _, model = settings.embeddings.partition(":")
     match kind:
         case "none":
@@ -80,7 +80,7 @@ def open_provider(settings: Settings) -> EmbeddingProvider | None:
                 api_key=key.get_secret_value() if key else None,
             )
         case _:
-            raise ValueError("embeddings must be wordllama, hashing, none, or openai:MODEL")
+            raise InvalidFieldError("embeddings", "must be wordllama, hashing, none, or openai:MODEL")
 
 
 def vector_dimension(settings: Settings, embeddings: EmbeddingProvider | None) -> int:

@@ -19,6 +19,7 @@ import Stemmer
 from chunkstore.domain.analysis_stop_words import ENGLISH_STOP_WORDS
 from chunkstore.domain.analysis_text import case_fold, fold, normalize, normalize_with_spans
 from chunkstore.domain.analysis_words import Kind, Piece, pieces
+from chunkstore.domain.errors import InvalidFieldError
 
 ANALYZER_VERSION: Final = 1
 LONGEST_TERM: Final = 128
@@ -170,13 +171,13 @@ def analyzer_names() -> tuple[str, ...]:
 
 @lru_cache
 def analyzer(name: str) -> Analyzer:
-    """Return the analyzer of that name, the same object each time; an unknown name is a ValueError with the names.
+    """Return the analyzer of that name, the same object each time; an unknown name is an InvalidFieldError with the names.
 
     ``english`` alone has stop words, Snowball's; every other analyzer keeps all words of a query.
     """
     names = analyzer_names()
     if name not in names:
-        raise ValueError(f"unknown analyzer {name!r}; it must be one of {', '.join(names)}")
+        raise InvalidFieldError("analyzer", f"must be one of {', '.join(names)}")
     stems = _unstemmed if name == _STANDARD else _Stems(name)
     return Analyzer(name, ANALYZER_VERSION, stems, ENGLISH_STOP_WORDS if name == "english" else frozenset())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -20,6 +21,8 @@ import psutil  # type: ignore[import-untyped]
 
 DEFAULT_VERSION: Final = 18
 _READY_TIMEOUT: Final = 300.0
+_ATTEMPTS: Final = 20
+_PAUSE: Final = 0.2
 _PID_FILE_LINES: Final = 8
 
 
@@ -61,7 +64,8 @@ class EmbeddedPostgres:
         """End the server if nobody else uses it; without effect if it was not started. Blocks."""
         if self._server is not None:
             server, self._server = self._server, None
-            with _one_at_a_time(self._folder):
+            # One that has crashed is stopped already.
+            with _one_at_a_time(self._folder), contextlib.suppress(psutil.Error):
                 _remove_leftovers(self._folder)
                 server.__exit__(None, None, None)
 
@@ -98,26 +102,30 @@ def _create(library: Any, folder: Path, version: int) -> None:
 
 
 def _run(server: Any, folder: Path) -> None:
-    """Start the server; one that recovers from a crash may outlast the library's patience, so ask again once ready."""
-    deadline = time.monotonic() + _READY_TIMEOUT
-    while True:
-        _wait_until_ready(folder, deadline)
+    """Start the server, patiently.
+
+    One that recovers from a crash outlasts the library's patience, but not ours; and the processes of one that was
+    killed keep a new one from starting until they have noticed.
+    """
+    for _ in range(_ATTEMPTS):
+        _wait_until_ready(folder)
         try:
             server.start()
             return
-        except subprocess.SubprocessError as error:
-            if not _is_postmaster(_postmaster_pid(folder), folder) or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL does not start; see {folder / 'log'}") from error
+        except subprocess.SubprocessError:
+            time.sleep(_PAUSE)
+    raise RuntimeError(f"PostgreSQL does not start; see {folder / 'log'}")
 
 
-def _wait_until_ready(folder: Path, deadline: float) -> None:
+def _wait_until_ready(folder: Path) -> None:
+    deadline = time.monotonic() + _READY_TIMEOUT
     while _is_postmaster(_postmaster_pid(folder), folder):
         lines = _lines(folder / "postmaster.pid")
         if len(lines) >= _PID_FILE_LINES and lines[_PID_FILE_LINES - 1].strip() == "ready":
             return
         if time.monotonic() > deadline:
             raise RuntimeError(f"PostgreSQL does not become ready; see {folder / 'log'}")
-        time.sleep(0.05)
+        time.sleep(_PAUSE)
 
 
 def _remove_leftovers(folder: Path) -> None:

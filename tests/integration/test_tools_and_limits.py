@@ -1,0 +1,172 @@
+"""grpcurl, the command line, the Python client, and answers too large for a message."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from tests.serving import serving
+
+from chunkstore.client import ChunkstoreClient, Document, DocumentsFailedError, ServiceError
+from chunkstore.service.server import SERVICES
+from chunkstore.v1 import chunk_pb2, chunk_writer_service_pb2
+from chunkstore.v1.chunk_writer_service_pb2_grpc import ChunkWriterServiceStub
+
+ROOT = Path(__file__).parents[2]
+GRPCURL = str(ROOT / ".tools" / "bin" / "grpcurl")
+COMMAND = [sys.executable, "-m", "chunkstore.cli.main"]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with serving("--store", "memory", "--embeddings", "hashing", "--dimension", "8") as bound:
+        yield bound
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_grpcurl_lists_every_service_although_reflection_is_the_older_version(address: str) -> None:
+    listed = subprocess.run([GRPCURL, "-plaintext", address, "list"], capture_output=True, text=True, check=True)
+    assert set(SERVICES) | {"grpc.health.v1.Health"} <= set(listed.stdout.split())
+
+
+def test_grpcurl_describes_and_calls_a_method(address: str) -> None:
+    method = "chunkstore.v1.RetrievalService/RetrieveChunks"
+    command = [GRPCURL, "-plaintext", "-H", "x-tenant-id: nobody", "-d", '{"query":"refund"}', address, method]
+    called = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [report["status"] for report in json.loads(called.stdout)["channels"]] == [
+        "CHANNEL_STATUS_ANSWERED",
+        "CHANNEL_STATUS_ANSWERED",
+        "CHANNEL_STATUS_NOT_REQUESTED",
+    ]
+
+
+def test_an_answer_leaves_vectors_out_unless_asked_and_a_too_large_one_says_so() -> None:
+    words = np.random.default_rng(0)
+    with (
+        serving("--store", "memory", "--embeddings", "none", "--dimension", "3072", "--max-k", "1000") as bound,
+        grpc.insecure_channel(bound) as channel,
+        ChunkstoreClient(bound, "t") as client,
+    ):
+        writer = ChunkWriterServiceStub(channel)
+        for start in range(0, 1000, 250):
+            chunks = [
+                chunk_pb2.Chunk(
+                    source_id=f"s{number}",
+                    text=f"shared {number} ".ljust(8000, "x"),
+                    embedding=chunk_pb2.Vector(values=words.normal(size=3072)),
+                )
+                for number in range(start, start + 250)
+            ]
+            request = chunk_writer_service_pb2.UpsertChunksRequest(chunks=chunks)
+            writer.UpsertChunks(request, metadata=(("x-tenant-id", "t"),))
+        answer = client.retrieve_chunks("shared", k=400)
+        assert len(answer.chunks) == 400
+        assert not any(hit.chunk.HasField("embedding") for hit in answer.chunks)
+        for k, include_embeddings in ((1000, False), (400, True)):
+            with pytest.raises(ServiceError) as refused:
+                client.retrieve_chunks("shared", k=k, include_embeddings=include_embeddings)
+            assert (refused.value.code, refused.value.reason) == (
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "RESULT_TOO_LARGE",
+            )
+            assert int(refused.value.metadata["actual"]) > int(refused.value.metadata["limit"])
+        asked = client.retrieve_chunks("shared", k=10, include_embeddings=True)
+        assert {len(hit.chunk.embedding.values) for hit in asked.chunks} == {3072}
+
+
+def test_the_client_raises_where_a_document_was_not_stored_and_says_which(address: str) -> None:
+    seen: list[int] = []
+    documents = [Document("good", "words"), Document("bad", "a\0b"), Document("worse", "\ud800"), Document("last", "x")]
+    with ChunkstoreClient(address, "client") as client:
+        with pytest.raises(DocumentsFailedError) as failed:
+            client.index_documents(documents, lambda outcome: seen.append(outcome.ordinal))
+        report = failed.value.report
+        assert [outcome.ordinal for outcome in report.failures] == [1, 2]
+        assert {outcome.error.field for outcome in report.failures} == {"document.text"}
+        assert (report.summary.documents, report.summary.indexed, report.summary.failed) == (4, 2, 2)
+        assert sorted(seen) == [0, 1, 2, 3]
+
+
+def test_the_client_passes_on_what_reading_the_documents_raised(address: str) -> None:
+    def documents() -> Iterator[Document]:
+        yield Document("first", "words")
+        raise OSError("the disk is gone")
+
+    with ChunkstoreClient(address, "client-2") as client, pytest.raises(OSError, match="the disk is gone"):
+        client.index_documents(documents())
+
+
+def test_index_exits_with_1_if_any_document_failed_and_names_it(address: str, tmp_path: Path) -> None:
+    (tmp_path / "good.md").write_text("# Refunds\n\nTen days.")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "more.jsonl").write_text('{"source_id": "j", "text": "fine"}\n{"source_id": 3}\nnot json\n')
+    ran = _run("index", str(tmp_path), "--address", address, "--tenant", "cli", "--json")
+    assert ran.returncode == 1
+    report = json.loads(ran.stdout)
+    assert (report["documents"], report["indexed"], report["failed"]) == (5, 2, 3)
+    assert [failure.rsplit("/", 1)[-1].split(": ")[0] for failure in report["failures"]] == [
+        "latin.txt",
+        "more.jsonl:2",
+        "more.jsonl:3",
+    ]
+    (tmp_path / "latin.txt").unlink()
+    (tmp_path / "more.jsonl").unlink()
+    assert _run("index", str(tmp_path), "--address", address, "--tenant", "cli").returncode == 0
+
+
+def test_query_prints_a_table_or_json_and_fails_in_one_line(address: str) -> None:
+    assert "complete answer" in _run("query", "refunds", "--address", address, "--tenant", "cli").stdout
+    answer = json.loads(_run("query", "refunds", "--address", address, "--tenant", "cli", "--json").stdout)
+    assert answer["chunks"][0]["chunk"]["source_id"] == "good.md"
+    blank = _run("query", " ", "--address", address, "--tenant", "cli")
+    assert (blank.returncode, blank.stderr.strip()) == (
+        1,
+        "chunkstore: INVALID_ARGUMENT (INVALID_FIELD): query must not be blank",
+    )
+
+
+def test_info_and_health_describe_a_running_server(address: str) -> None:
+    described = json.loads(_run("info", "--address", address, "--tenant", "cli", "--json").stdout)
+    assert (described["adapter"], described["dimension"], described["analyzer"]["name"]) == ("memory", 8, "english")
+    assert _run("health", "--address", address).returncode == 0
+    assert _run("health", "--address", "127.0.0.1:9").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--embeddings", "none"), "dimension"),
+        (("--chunk-size", "10", "--chunk-overlap", "10"), "chunk_overlap"),
+        (("--analyzer", "klingon"), "analyzer"),
+        (("--embeddings", "magic"), "embeddings"),
+        (("--max-k", "0"), "max-k"),
+        (("--address", "0.0.0.0:1"), "address"),
+    ],
+)
+def test_a_bad_option_ends_the_start_and_is_named(arguments: tuple[str, ...], named: str) -> None:
+    ran = _run("serve", "--store", "memory", *arguments)
+    assert ran.returncode != 0
+    assert named in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_eval_measures_a_collection_over_the_wire(tmp_path: Path) -> None:
+    lines = [{"_id": "1", "title": "Refunds", "text": "ten days"}, {"_id": "2", "title": "Visas", "text": "six weeks"}]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "refund days"}))
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
+    options = ("--store", "memory", "--embeddings", "hashing", "--dimension", "8", "--json")
+    report = json.loads(_run("eval", str(tmp_path), *options).stdout)
+    assert report["store"] == "memory"
+    assert report["results"]["lexical"] == {"ndcg@10": 1.0, "recall@100": 1.0}
+    assert set(report["results"]) == {"lexical", "semantic", "hybrid"}
