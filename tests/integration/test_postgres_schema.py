@@ -44,9 +44,12 @@ def a_chunk(source_id: str, text: str, vector: list[float] | None = None) -> Sto
 
 
 async def columns(connection: asyncpg.Connection) -> dict[str, str]:
+    """Every column's type, collation, NOT NULL and storage."""
     rows = await connection.fetch("""
-        SELECT c.relname || '.' || a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type
+        SELECT c.relname || '.' || a.attname AS name, concat_ws(' ', format_type(a.atttypid, a.atttypmod),
+            nullif(l.collname, 'default'), CASE WHEN a.attnotnull THEN 'NOT NULL' END, a.attstorage) AS type
         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+            LEFT JOIN pg_collation l ON l.oid = a.attcollation
         WHERE n.nspname = 'chunkstore' AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
     """)
     return {row["name"]: row["type"] for row in rows}
@@ -57,8 +60,9 @@ async def test_makes_the_schema_from_nothing(any_dsn: str) -> None:
         assert (await store.upsert_many(TENANT, [a_chunk("s", "alpha", [1, 0, 0, 0])])).revision == 1
     async with connected(any_dsn) as connection:
         found = await columns(connection)
-        assert found["chunks.embedding"] == "vector(4)"
-        assert found["chunks.term_keys"] == "bigint[]"
+        assert found["chunks.embedding"] == "vector(4) p"
+        assert found["chunks.term_keys"] == "bigint[] NOT NULL m"
+        assert found["chunks.source_id"] == "text C NOT NULL m"
         assert {name.split(".")[0] for name in found} == {
             "chunks",
             "corpora",

@@ -38,8 +38,8 @@ class Collaborators:
 async def opened(settings: Settings) -> AsyncIterator[Collaborators]:
     """Open everything that `settings` names, and close it on leaving.
 
-    Raises InvalidFieldError for an unknown analyzer or provider, DimensionMismatchError where the dimension asked for is not
-    the provider's, StoreMismatchError where an existing store was made otherwise, StoreUnavailableError.
+    Raises InvalidFieldError for an unknown analyzer or provider, DimensionMismatchError where the dimension asked for
+    is not the provider's, StoreMismatchError where an existing store was made otherwise, StoreUnavailableError.
     """
     async with AsyncExitStack() as stack:
         embeddings = open_provider(settings)

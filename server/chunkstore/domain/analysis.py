@@ -171,7 +171,7 @@ def analyzer_names() -> tuple[str, ...]:
 
 @lru_cache
 def analyzer(name: str) -> Analyzer:
-    """Return the analyzer of that name, the same object each time; an unknown name is an InvalidFieldError with the names.
+    """Return the analyzer of that name, the same object each time. Raises InvalidFieldError naming them for another.
 
     ``english`` alone has stop words, Snowball's; every other analyzer keeps all words of a query.
     """

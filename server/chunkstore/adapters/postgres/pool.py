@@ -71,7 +71,7 @@ class Database:
         self._returning: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def to(cls, dsn: str, *, size: int, acquire_timeout: float, connect_timeout: float) -> Database:
+    async def open(cls, dsn: str, *, size: int, acquire_timeout: float, connect_timeout: float) -> Database:
         """Connections to the database of a DSN, each made when first needed. Raises InvalidFieldError for a bad DSN."""
         target = parse_dsn(dsn)
         options = {} if target.statement_cache_size is None else {"statement_cache_size": target.statement_cache_size}

@@ -16,18 +16,10 @@ import numpy.typing as npt
 
 from chunkstore.adapters.postgres import queries
 from chunkstore.adapters.postgres.errors import DRIVER_ERRORS
+from chunkstore.adapters.postgres.matches import Matches
 from chunkstore.adapters.postgres.pool import Transaction
 from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
-from chunkstore.domain.bm25 import (
-    IdWords,
-    Scores,
-    hex_ids,
-    id_words,
-    inverse_document_frequency,
-    length_factors,
-    rank_chunks,
-    term_scores,
-)
+from chunkstore.domain.bm25 import IdWords, Scores, hex_ids, id_words, rank_chunks
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import (
     ChunkNotFoundError,
@@ -36,13 +28,7 @@ from chunkstore.domain.errors import (
     StoreUnavailableError,
 )
 from chunkstore.domain.postings import TermKeys
-from chunkstore.domain.results import (
-    CorpusCounts,
-    CorpusStatistics,
-    LexicalCandidate,
-    LexicalCandidates,
-    SemanticCandidate,
-)
+from chunkstore.domain.results import CorpusCounts, LexicalCandidates, SemanticCandidate
 from chunkstore.domain.similarity import Vector, cosine_scores, rounding_margin
 from chunkstore.domain.text import TenantId
 
@@ -88,8 +74,14 @@ class PostgresSnapshot:
         """See LexicalCandidateSource."""
         _check_limit(limit)
         asked = sorted(set(terms))
-        rows = await self._matching([self._keys.key(term) for term in asked])
-        return await asyncio.to_thread(self._ranked_by_terms, asked, rows, limit)
+        matches = await self._matching([self._keys.key(term) for term in asked])
+        return await asyncio.to_thread(
+            matches.ranked,
+            asked,
+            chunk_count=self._counts.chunk_count,
+            total_length=self._total_length,
+            limit=limit,
+        )
 
     async def semantic_candidates(
         self, vector: Vector, limit: int, *, min_score: float | None = None
@@ -141,33 +133,14 @@ class PostgresSnapshot:
                     await asyncio.shield(self._transaction.execute(queries.TO_SAVEPOINT))
                 raise
 
-    async def _matching(self, keys: Sequence[int]) -> Packed:
-        """The chunks that hold any of `keys`, in no order: their id, length, and frequency of each key."""
+    async def _matching(self, keys: Sequence[int]) -> Matches:
         blocks = []
         async with self._reading(queries.SAVEPOINT) as transaction:
             for start in range(0, len(keys), _TERMS_AT_ONCE):
                 block = keys[start : start + _TERMS_AT_ONCE]
                 packed = await transaction.fetch_value(queries.matching_chunks(len(block)), self._tenant_id, block)
-                blocks.append(np.frombuffer(packed or b"", dtype=_matching_type(len(block))))
-        return blocks[0] if len(blocks) == 1 else _joined(blocks, len(keys))
-
-    def _ranked_by_terms(self, terms: Sequence[str], rows: Packed, limit: int) -> LexicalCandidates:
-        chunk_count = self._counts.chunk_count
-        lengths = rows["length"].astype(np.int32)
-        frequencies = np.ascontiguousarray(rows["frequencies"].T, dtype=np.int32)
-        factors = length_factors(lengths, chunk_count, self._total_length)
-        document_frequencies = [int(np.count_nonzero(row)) for row in frequencies]
-        scores = np.zeros(len(rows), dtype=np.float64)
-        for row, document_frequency in zip(frequencies, document_frequencies, strict=True):
-            scores += term_scores(inverse_document_frequency(chunk_count, document_frequency), row, factors)
-        ids = id_words(rows["id"].tobytes())
-        best = rank_chunks(ids, scores, limit)
-        candidates = tuple(
-            LexicalCandidate(identifier, float(scores[place]), int(lengths[place]), _present(terms, row))
-            for identifier, place, row in zip(hex_ids(ids[best]), best, frequencies[:, best].T.tolist(), strict=True)
-        )
-        statistics = dict(zip(terms, document_frequencies, strict=True))
-        return LexicalCandidates(candidates, CorpusStatistics(chunk_count, self._total_length, statistics))
+                blocks.append(await asyncio.to_thread(Matches.unpacked, packed or b"", len(block)))
+        return await asyncio.to_thread(Matches.joined, blocks)
 
     async def _nearest(self, vector: Vector, limit: int) -> Packed:
         """Every chunk that may be among the `limit` nearest, in no order: its id and distance.
@@ -208,36 +181,9 @@ def _scores(rows: Packed, vector: Vector) -> Scores:
     return cosine_scores(rows["vector"].astype(np.float32), vector)
 
 
-def _matching_type(key_count: int) -> np.dtype[Any]:
-    return np.dtype([("id", "V32"), ("length", ">i4"), ("frequencies", ">i4", (key_count,))])
-
-
 def _vector_type(dimension: int) -> np.dtype[Any]:
     """Rows of queries.VECTORS; `width` is what vector_send puts before the values."""
     return np.dtype([("id", "V32"), ("width", "V4"), ("vector", ">f4", (dimension,))])
-
-
-def _joined(blocks: Sequence[Packed], key_count: int) -> Packed:
-    """Rows of several statements as one for each chunk, the frequencies side by side."""
-    if not blocks:
-        return np.empty(0, dtype=_matching_type(0))
-    ids, first, place = np.unique(
-        np.concatenate([block["id"] for block in blocks]), return_index=True, return_inverse=True
-    )
-    joined = np.zeros(len(ids), dtype=_matching_type(key_count))
-    joined["id"] = ids
-    joined["length"] = np.concatenate([block["length"] for block in blocks])[first]
-    row = column = 0
-    for block in blocks:
-        width = block["frequencies"].shape[1]
-        joined["frequencies"][place[row : row + len(block)], column : column + width] = block["frequencies"]
-        row += len(block)
-        column += width
-    return joined
-
-
-def _present(terms: Sequence[str], frequencies: Sequence[int]) -> dict[str, int]:
-    return {term: frequency for term, frequency in zip(terms, frequencies, strict=True) if frequency}
 
 
 def _check_limit(limit: int) -> None:

@@ -73,7 +73,7 @@ class PostgresChunkStore:
         StoreMismatchError (one line that names both and the command), DimensionMismatchError (expected: asked for,
         actual: the table's; see settings.dimension_mismatch_line), StoreUnavailableError. Timeouts in seconds.
         """
-        database = await Database.to(
+        database = await Database.open(
             dsn, size=pool_size, acquire_timeout=acquire_timeout, connect_timeout=connect_timeout
         )
         try:

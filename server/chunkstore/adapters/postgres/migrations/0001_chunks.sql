@@ -67,6 +67,11 @@ ALTER TABLE chunkstore.chunks
     ADD COLUMN IF NOT EXISTS embedding vector(${dimension}),
     ADD COLUMN IF NOT EXISTS revision bigint NOT NULL DEFAULT 0;
 
+-- Ids are ordered by their bytes, also in tables that were made with another order; where it is this one, that is free.
+ALTER TABLE chunkstore.chunks
+    ALTER COLUMN tenant_id TYPE text COLLATE "C",
+    ALTER COLUMN source_id TYPE text COLLATE "C";
+
 -- What a ranking reads stays in the row as long as it fits a page at all: MAIN is moved out last, and nothing is moved
 -- out of a row of up to 8,160 bytes.
 ALTER TABLE chunkstore.chunks

@@ -1,0 +1,95 @@
+"""What SQL sends of the chunks that hold asked terms, and their ranking by BM25."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chunkstore.domain.bm25 import (
+    Counts,
+    hex_ids,
+    id_words,
+    inverse_document_frequency,
+    length_factors,
+    rank_chunks,
+    term_scores,
+)
+from chunkstore.domain.results import CorpusStatistics, LexicalCandidate, LexicalCandidates
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Chunks that hold any of some terms: `ids` (n,) of 32 bytes each and `lengths` (n,) int32, in no order.
+
+    `postings` has a pair for each term: the rows, ascending or not, that hold it, and its frequency in each.
+    """
+
+    ids: npt.NDArray[np.void]
+    lengths: Counts
+    postings: tuple[tuple[Rows, Counts], ...]
+
+    @staticmethod
+    def unpacked(packed: bytes, term_count: int) -> Matches:
+        """The rows of queries.matching_chunks."""
+        rows = np.frombuffer(packed, dtype=_row_type(term_count))
+        columns = np.ascontiguousarray(rows["frequencies"].T, dtype=np.int32)
+        holding = [np.flatnonzero(column) for column in columns]
+        postings = tuple((found, column[found]) for found, column in zip(holding, columns, strict=True))
+        return Matches(rows["id"].copy(), rows["length"].astype(np.int32), postings)
+
+    @staticmethod
+    def joined(blocks: Sequence[Matches]) -> Matches:
+        """The matches of all terms, given those of some at a time; none for no terms."""
+        if len(blocks) == 1:
+            return blocks[0]
+        if not blocks:
+            return Matches.unpacked(b"", 0)
+        ids, first, place = np.unique(
+            np.concatenate([block.ids for block in blocks]), return_index=True, return_inverse=True
+        )
+        starts = np.cumsum([0, *(block.ids.size for block in blocks)])
+        postings = tuple(
+            (place[start + rows], frequencies)
+            for block, start in zip(blocks, starts, strict=False)
+            for rows, frequencies in block.postings
+        )
+        return Matches(ids, np.concatenate([block.lengths for block in blocks])[first], postings)
+
+    def ranked(self, terms: Sequence[str], *, chunk_count: int, total_length: int, limit: int) -> LexicalCandidates:
+        """The best of them by BM25 over `terms`, sorted and distinct, each with its postings here."""
+        factors = length_factors(self.lengths, chunk_count, total_length)
+        scores = np.zeros(self.ids.size, dtype=np.float64)
+        for rows, frequencies in self.postings:
+            idf = inverse_document_frequency(chunk_count, rows.size)
+            scores[rows] += term_scores(idf, frequencies, factors[rows])
+        words = id_words(self.ids.tobytes())
+        best = rank_chunks(words, scores, limit)
+        found = zip(hex_ids(words[best]), scores[best].tolist(), self.lengths[best].tolist(), strict=True)
+        candidates = tuple(
+            LexicalCandidate(*values, term_frequencies=frequencies)
+            for values, frequencies in zip(found, self._frequencies(best, terms), strict=True)
+        )
+        statistics = {term: rows.size for term, (rows, _) in zip(terms, self.postings, strict=True)}
+        return LexicalCandidates(candidates, CorpusStatistics(chunk_count, total_length, statistics))
+
+    def _frequencies(self, chosen: Rows, terms: Sequence[str]) -> list[dict[str, int]]:
+        """For each of `chosen`, how often the terms that it holds occur in it."""
+        frequencies_of: list[dict[str, int]] = [{} for _ in chosen]
+        place = np.full(self.ids.size, -1, dtype=np.intp)
+        place[chosen] = np.arange(chosen.size)
+        for term, (rows, frequencies) in zip(terms, self.postings, strict=True):
+            places = place[rows]
+            held = places >= 0
+            for at, frequency in zip(places[held].tolist(), frequencies[held].tolist(), strict=True):
+                frequencies_of[at][term] = frequency
+        return frequencies_of
+
+
+def _row_type(term_count: int) -> np.dtype[Any]:
+    return np.dtype([("id", "V32"), ("length", ">i4"), ("frequencies", ">i4", (term_count,))])
