@@ -45,8 +45,8 @@ check-proto: proto ## Fail where buf lint complains, a stub is stale, or the con
 	@test -z "$$(git status --porcelain -- server/chunkstore/v1 clients/go/chunkstore clients/ts/src/gen)" || \
 	  { git status --short -- server/chunkstore/v1 clients/go/chunkstore clients/ts/src/gen; echo 'stubs are stale: run make proto and commit'; exit 1; }
 
-breaking: setup ## Fail where the contract breaks that of the commit BASE (default: the last one on main)
-	$(BIN)/buf breaking --against '.git#ref=$(or $(BASE),main)'
+breaking: setup ## Fail where the contract breaks that of the commit BASE (default: the one before the last)
+	$(BIN)/buf breaking --against ".git#ref=$(or $(BASE),$$(git rev-parse --verify --quiet HEAD^ || git rev-parse HEAD))"
 
 lint: setup ## Ruff: rules and formatting
 	$(BIN)/ruff check .

@@ -1,7 +1,4 @@
-"""Stream documents in and ask a question, with the Python client.
-
-    python clients/python/example.py --address 127.0.0.1:50051 --tenant demo --count 100 --query "warranty 7"
-"""
+"""Stream documents in and ask a question, with the Python client. Run it with `--help` for its options."""
 
 from __future__ import annotations
 

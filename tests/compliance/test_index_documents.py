@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -165,6 +166,27 @@ class TestStream:
         assert outcome.WhichOneof("result") == "indexed"
         assert texts(api, "source") == ["three"]
         conversation.end()
+
+    def test_of_streams_at_the_same_time_the_last_commit_stays(self, api: Api) -> None:
+        """Excludes versions that mix, and an older one that overwrites what was stored since it was received."""
+        versions = [[f"version {n}, part {part}. " + "words " * 120 for part in range(3)] for n in range(24)]
+
+        def stream(first: int) -> list[DocumentOutcome]:
+            sent = [document("source", "\n\n".join(version), cut=PLAIN_TEXT) for version in versions[first::4]]
+            return api.index(*sent).outcomes
+
+        with ThreadPoolExecutor(max_workers=4) as threads:
+            streams = list(threads.map(stream, range(4)))
+        stored = {}
+        for first, outcomes in enumerate(streams):
+            for version, outcome in zip(versions[first::4], outcomes, strict=True):
+                if outcome.WhichOneof("result") == "indexed":
+                    stored[outcome.indexed.revision] = version
+                else:
+                    refused = refused_document(outcome)
+                    assert (refused.code, refused.reason) == (grpc.StatusCode.ABORTED, "SOURCE_CHANGED")
+        assert sorted(stored) == list(range(1, len(stored) + 1))
+        assert [text.strip() for text in texts(api, "source")] == [part.strip() for part in stored[max(stored)]]
 
     def test_a_document_may_be_large(self, api: Api) -> None:
         """Excludes a bound on documents below that of a message."""

@@ -210,6 +210,15 @@ class TestUpsertChunks:
         }
         assert found == {"old": 0, "both": 1, "new": 1}
 
+    @pytest.mark.parametrize(
+        ("before", "after"), [(True, 1), (0, False), ([1], [True]), ({"a": False}, {"a": 0}), (None, ""), ([], {})]
+    )
+    def test_values_that_differ_in_kind_alone_differ(self, api: Api, before: object, after: object) -> None:
+        """Excludes a comparison by which true is 1, so that the change is taken for none."""
+        api.upsert(chunk("source", "text", metadata={"k": before}))
+        assert api.upsert(chunk("source", "text", metadata={"k": after})).counts == counts(written=1)
+        assert api.chunks_of("source")[0].metadata == struct({"k": after})
+
     def test_fields_that_are_absent_are_cleared(self, api: Api) -> None:
         """Excludes merging: only the vector outlives a write that lacks it."""
         api.upsert(chunk("source", "text", entities=["one"], metadata={"a": 1}, vector=EAST, others=[(6, 60, 64)]))

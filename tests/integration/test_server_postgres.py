@@ -218,7 +218,8 @@ async def test_a_document_that_cannot_be_embedded_leaves_its_old_version_whole(
         error = (await _outcome(stream)).error
         assert error.code == code.value[0]
         await stream.done_writing()
-        summary = (await stream.read()).summary
+        last: Any = await stream.read()
+        summary = last.summary
         assert (summary.documents, summary.indexed, summary.failed) == (2, 1, 1)
         chunks = await run.chunks.get_by_source(TenantId("t"), "s", limit=1000)
         assert len(chunks) == written
@@ -230,7 +231,7 @@ async def test_a_lost_database_is_unavailable_and_not_serving_and_comes_back_by_
 ) -> None:
     async with Wire(dsn) as wire, _running(wire.dsn) as run:
         stub = ChunkReaderServiceStub(run.channel)
-        health = health_pb2_grpc.HealthStub(run.channel)  # type: ignore[no-untyped-call]
+        health = health_pb2_grpc.HealthStub(run.channel)
         request = reader_pb.ListSourcesRequest()
 
         async def is_status(service: str, status: int) -> bool:
