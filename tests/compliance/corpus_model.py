@@ -175,7 +175,8 @@ class CorpusModel:
             if before is not None and row.vector is None:
                 after = dataclasses.replace(row, vector=before.vector)
                 done.embeddings_reused += before.vector is not None
-            if after == before:
+            # True is 1 to Python, but not to JSON.
+            if after == before and repr(after.metadata) == repr(before.metadata):
                 done.unchanged += 1
                 continue
             self.rows[row.id] = after

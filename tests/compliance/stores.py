@@ -24,7 +24,7 @@ def _memory() -> Iterator[NewStore]:
 
 
 @contextmanager
-def _postgres(version: int) -> Iterator[NewStore]:
+def _postgres(version: int, ranking: str) -> Iterator[NewStore]:
     with running_postgres(version) as server_dsn, asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
 
         @contextmanager
@@ -32,7 +32,7 @@ def _postgres(version: int) -> Iterator[NewStore]:
             database = fresh_database(server_dsn)
             dsn = runner.run(database.__aenter__())
             try:
-                yield "--store", "postgres", "--dsn", dsn
+                yield "--store", "postgres", "--ranking", ranking, "--dsn", dsn
             finally:
                 runner.run(database.__aexit__(None, None, None))
 
@@ -41,6 +41,7 @@ def _postgres(version: int) -> Iterator[NewStore]:
 
 STORES: Final[dict[str, Callable[[], AbstractContextManager[NewStore]]]] = {
     "memory": _memory,
-    "postgres": partial(_postgres, 18),
-    "postgres-16": partial(_postgres, 16),
+    "postgres": partial(_postgres, 18, "sql"),
+    "postgres-16": partial(_postgres, 16, "sql"),
+    "postgres-mirror": partial(_postgres, 18, "mirror"),
 }

@@ -142,7 +142,7 @@ def _fields(sources: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]
             "index": st.integers(0, 2),
             "start": st.sampled_from([0, 10]),
             "entities": st.sampled_from([(), (ENTITY,), (ENTITY, "another")]),
-            "metadata": st.sampled_from([(), (("page", 1.0),), (("page", None),)]),
+            "metadata": st.sampled_from([(), (("page", 1.0),), (("page", True),), (("page", None),)]),
             "vector": st.sampled_from(VECTORS),
         }
     )

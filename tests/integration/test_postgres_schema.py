@@ -63,13 +63,8 @@ async def test_makes_the_schema_from_nothing(any_dsn: str) -> None:
         assert found["chunks.embedding"] == "vector(4) p"
         assert found["chunks.term_keys"] == "bigint[] NOT NULL m"
         assert found["chunks.source_id"] == "text C NOT NULL m"
-        assert {name.split(".")[0] for name in found} == {
-            "chunks",
-            "corpora",
-            "schema_migrations",
-            "settings",
-            "sources",
-        }
+        tables = {name.split(".")[0] for name in found}
+        assert tables >= {"chunks", "corpora", "schema_migrations", "settings", "sources"}
         assert await connection.fetchval("SELECT count(*) FROM chunkstore.schema_migrations") == len(migrations())
 
 

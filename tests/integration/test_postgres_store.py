@@ -13,6 +13,7 @@ import pytest
 from tests.databases import connected
 
 from chunkstore.adapters.memory.store import InMemoryChunkStore
+from chunkstore.adapters.postgres.pool import Transaction
 from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import Occurrence, StoredChunk
@@ -129,6 +130,30 @@ async def test_many_sources_are_replaced_in_one_transaction(store: PostgresChunk
     assert await store.replace_sources(TENANT, [SourceReplacement("blank", [])]) == [WriteResult(WriteCounts(), 2)]
     assert await store.source_revisions(TENANT, ["s1", "s2", "absent"]) == {"s1": 1, "s2": 2}
     assert await store.source_revisions(OTHER, ["s1"]) == {}
+
+
+async def test_a_write_takes_as_many_statements_for_a_hundred_sources_as_for_one(
+    store: PostgresChunkStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[str] = []
+    for name in ("fetch", "fetch_row", "fetch_value", "execute", "copy"):
+        original = getattr(Transaction, name)
+
+        def counted(*arguments: Any, original: Any = original) -> Any:
+            statements.append(arguments[1])
+            return original(*arguments)
+
+        monkeypatch.setattr(Transaction, name, counted)
+
+    async def statements_of(first: int, number: int, word: str) -> int:
+        statements.clear()
+        names = [f"s{n}" for n in range(first, first + number)]
+        await store.replace_sources(TENANT, [SourceReplacement(name, [a_chunk(name, word)]) for name in names])
+        return len(statements)
+
+    await statements_of(1000, 1, "first of the tenant")
+    for word in ("new", "changed", "changed"):
+        assert await statements_of(0, 1, word) == await statements_of(1, 100, word) <= 8
 
 
 async def test_what_is_refused_leaves_everything_as_it_was(store: PostgresChunkStore) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from chunkstore.composition.settings import Settings, StoreKind
+from chunkstore.composition.settings import Ranking, Settings, StoreKind
 
 DEFAULTS = Settings()
 
@@ -32,6 +32,14 @@ DataDirOption = Annotated[
         envvar="CHUNKSTORE_DATA_DIR",
         help="Where the private PostgreSQL keeps its data. Default: the user's data folder.",
         show_default=False,
+        rich_help_panel=_STORE,
+    ),
+]
+RankingOption = Annotated[
+    Ranking,
+    typer.Option(
+        envvar="CHUNKSTORE_RANKING",
+        help="Where a PostgreSQL store ranks: in memory, always as fresh as the last commit, or in SQL.",
         rich_help_panel=_STORE,
     ),
 ]

@@ -20,6 +20,7 @@ from chunkstore.cli.options import (
     EmbeddingsApiKeyOption,
     EmbeddingsOption,
     EmbeddingsUrlOption,
+    RankingOption,
     StoreOption,
     limit_option,
     settings_of,
@@ -33,6 +34,10 @@ def serve(
     store: StoreOption = DEFAULTS.store,
     dsn: DsnOption = None,
     data_dir: DataDirOption = None,
+    ranking: RankingOption = DEFAULTS.ranking,
+    mirror_memory: Annotated[
+        int, limit_option("mirror_memory", "Bytes of memory for the rankings of hot tenants.")
+    ] = DEFAULTS.mirror_memory,
     analyzer: AnalyzerOption = DEFAULTS.analyzer,
     embeddings: EmbeddingsOption = DEFAULTS.embeddings,
     embeddings_url: EmbeddingsUrlOption = None,

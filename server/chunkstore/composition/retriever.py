@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import (
     DimensionMismatchError,
@@ -102,7 +103,8 @@ class ChunkRetriever:
             return await self._nothing(tenant_id)
         started = time.monotonic()
         vector = await self._query_vector(query, mode)
-        async with self._chunks.snapshot(tenant_id) as corpus:
+
+        async def rank(corpus: CorpusSnapshot) -> ChunkRetrievalResult:
             answers = await asyncio.gather(
                 self._semantic(corpus, vector, started),
                 self._lexical(Channel.LEXICAL, corpus, self._terms(query, mode)),
@@ -111,6 +113,8 @@ class ChunkRetriever:
             _require_an_answer(answers)
             chunks = await _winners(corpus, answers, k, with_embeddings)
             return ChunkRetrievalResult(chunks, tuple(answer.report for answer in answers), corpus.counts)
+
+        return await read_corpus(self._chunks, tenant_id, rank)
 
     def _check(self, query: str, k: int) -> None:
         checked_text("query", query, max_bytes=MAX_QUERY_BYTES, blank=True)

@@ -19,6 +19,13 @@ class StoreKind(StrEnum):
     MEMORY = "memory"
 
 
+class Ranking(StrEnum):
+    """Where a PostgreSQL store ranks: in memory, by mirrors of hot tenants, or in SQL."""
+
+    MIRROR = "mirror"
+    SQL = "sql"
+
+
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -32,6 +39,8 @@ class Settings(BaseModel):
     dsn: SecretStr | None = None
     """PostgreSQL to use; None starts a private one whose data lies in `data_dir`."""
     data_dir: Path | None = None
+    ranking: Ranking = Ranking.MIRROR
+    mirror_memory: Positive = 2 * 1024**3
     analyzer: str = "english"
     embeddings: str = "wordllama"
     """wordllama, hashing, none, or openai:MODEL."""

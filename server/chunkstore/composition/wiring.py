@@ -13,10 +13,11 @@ from chunkstore.adapters.embedding.openai import OpenAICompatibleProvider
 from chunkstore.adapters.embedding.wordllama import WordLlamaProvider
 from chunkstore.adapters.memory.store import InMemoryChunkStore
 from chunkstore.adapters.postgres.embedded import EmbeddedPostgres
+from chunkstore.adapters.postgres.mirror import MirroredChunkStore
 from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.composition.indexer import DocumentIndexer
 from chunkstore.composition.retriever import ChunkRetriever
-from chunkstore.composition.settings import Settings, StoreKind
+from chunkstore.composition.settings import Ranking, Settings, StoreKind
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
 from chunkstore.ports.chunk_store import ChunkStore
@@ -113,7 +114,8 @@ async def _open_store(
     model = embeddings.model if embeddings else None
     if settings.store is StoreKind.MEMORY:
         return InMemoryChunkStore(dimension=dimension, analyzer=analyzer(settings.analyzer), embedding_model=model)
-    return await PostgresChunkStore.open(
+    kind = MirroredChunkStore if settings.ranking is Ranking.MIRROR else PostgresChunkStore
+    store = await kind.open(
         await stack.enter_async_context(database(settings)),
         dimension=dimension,
         analyzer=analyzer(settings.analyzer),
@@ -121,3 +123,6 @@ async def _open_store(
         pool_size=settings.pool_size,
         acquire_timeout=settings.acquire_timeout,
     )
+    if isinstance(store, MirroredChunkStore):
+        store.mirror_memory = settings.mirror_memory
+    return store

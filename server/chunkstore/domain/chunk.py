@@ -12,7 +12,7 @@ from typing import Final, NewType
 import numpy as np
 
 from chunkstore.domain.errors import ChunkIdMismatchError, InvalidFieldError
-from chunkstore.domain.metadata import EMPTY, Metadata, frozen_metadata
+from chunkstore.domain.metadata import EMPTY, Metadata, frozen_metadata, same_metadata
 from chunkstore.domain.similarity import Vector, checked_vector
 from chunkstore.domain.text import checked_entity_id, checked_source_id, checked_text
 
@@ -106,7 +106,7 @@ class StoredChunk:
             self.id == other.id
             and self.place == other.place
             and self.entity_ids == other.entity_ids
-            and self.metadata == other.metadata
+            and same_metadata(self.metadata, other.metadata)
             and self.other_occurrences == other.other_occurrences
         )
 

@@ -110,5 +110,12 @@ class NoFreeConnectionError(ChunkstoreError):
         self.timeout = timeout
 
 
+class SnapshotExpiredError(ChunkstoreError):
+    """What a snapshot holds has been changed since; it must be read again through a pinned one."""
+
+    def __init__(self) -> None:
+        super().__init__("the corpus changed while it was read")
+
+
 class StoreMismatchError(ChunkstoreError):
     """An existing store was made with another analyzer, model or layout than asked for; the message says what to do."""

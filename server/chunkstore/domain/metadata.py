@@ -40,6 +40,11 @@ def metadata_json(value: Metadata) -> str:
     return json.dumps(value, default=dict, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def same_metadata(one: Metadata, other: Metadata) -> bool:
+    """Whether frozen metadata are equal in kind too: true is not 1."""
+    return one == other and metadata_json(one) == metadata_json(other)
+
+
 def metadata_from_json(text: str) -> Metadata:
     """The frozen metadata that `text` holds; the inverse of metadata_json."""
     value = json.loads(text, parse_int=float)

@@ -188,8 +188,13 @@ class ChunkStore(ChunkWriter, ChunkReader, ChunkPurge, Protocol):
         """The model of the stored vectors; None where none has been recorded."""
         ...
 
-    def snapshot(self, tenant_id: TenantId) -> AbstractAsyncContextManager[CorpusSnapshot]:
-        """The tenant's corpus as of the last commit. Keep it short: an adapter may hold a connection meanwhile."""
+    def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AbstractAsyncContextManager[CorpusSnapshot]:
+        """The tenant's corpus as of a commit not older than the last one before the call. Keep it short.
+
+        Unless `pinned`, an adapter may notice only when chunks are read, or when the snapshot ends, that it is not, or
+        that its rows have changed since, and raise SnapshotExpiredError: see `composition.reading`. A pinned one never
+        does; it may hold a connection meanwhile.
+        """
         ...
 
     async def ping(self) -> None:

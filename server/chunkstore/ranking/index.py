@@ -41,10 +41,20 @@ class CorpusIndex:
     total_length: int = 0
     embedded_count: int = 0
 
+    @staticmethod
+    def of(segment: Segment, dimension: int) -> CorpusIndex:
+        """The index of one segment."""
+        return CorpusIndex(dimension).with_segment(segment)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, near enough."""
+        return sum(segment.size for segment in self.segments)
+
     def changed(self, removed: Sequence[ChunkId], added: Sequence[IndexedChunk]) -> CorpusIndex:
         """The index without `removed` and with `added`; replacing a chunk is removing and adding its id."""
-        index = self._without(removed) if removed else self
-        return index._with(added) if added else index
+        index = self.without(removed) if removed else self
+        return index.with_segment(Segment.of(added, self.dimension)) if added else index
 
     def lexical_candidates(self, terms: Sequence[str], keys: Sequence[int], limit: int) -> LexicalCandidates:
         """Candidates as in ports.LexicalCandidateSource, for sorted distinct `terms` and their `keys`."""
@@ -88,7 +98,8 @@ class CorpusIndex:
         best = _best(self.segments, scored, limit)
         return list(map(SemanticCandidate, best.ids, best.scores))
 
-    def _without(self, removed: Sequence[ChunkId]) -> CorpusIndex:
+    def without(self, removed: Sequence[ChunkId]) -> CorpusIndex:
+        """The index without those chunks; ids that it does not hold are ignored."""
         ids = id_words(b"".join(bytes.fromhex(identifier) for identifier in removed))
         chunk_count, total_length, embedded_count = self.chunk_count, self.total_length, self.embedded_count
         segments = []
@@ -103,15 +114,15 @@ class CorpusIndex:
                 segments.append(survivor)
         return CorpusIndex(self.dimension, tuple(segments), chunk_count, total_length, embedded_count)
 
-    def _with(self, added: Sequence[IndexedChunk]) -> CorpusIndex:
-        newest = Segment.of(added, self.dimension)
+    def with_segment(self, newest: Segment) -> CorpusIndex:
+        """The index with a segment of chunks that it does not hold."""
         segments = [*self.segments, newest]
         while len(segments) > 1 and segments[-2].live_count < _MERGE_FACTOR * segments[-1].live_count:
             segments[-2:] = [Segment.merged(segments[-2:])]
         return dataclasses.replace(
             self,
             segments=tuple(segments),
-            chunk_count=self.chunk_count + len(added),
+            chunk_count=self.chunk_count + newest.live_count,
             total_length=self.total_length + int(newest.lengths.sum()),
             embedded_count=self.embedded_count + len(newest.vectors),
         )

@@ -34,8 +34,8 @@ class Segment:
     """n chunks in columns; rows are numbered from 0 in no particular order.
 
     `ids` (n, 4) uint64, `lengths` (n,) int32, `alive` (n,) bool. Postings: `keys` (m,) int64 ascending; those of
-    `keys[i]` are `rows[offsets[i]:offsets[i+1]]`, ascending, with `frequencies` beside them. Vectors: `vectors` (e, d)
-    float32 as stored, of the rows `vector_rows` (e,) ascending, with `inverse_norms` (e,) float32.
+    `keys[i]` are `rows[offsets[i]:offsets[i+1]]`, in no order, with `frequencies` beside them. Vectors: `vectors`
+    (e, d) float32 as stored, of the rows `vector_rows` (e,) ascending, with `inverse_norms` (e,) float32.
     """
 
     ids: IdWords
@@ -54,7 +54,7 @@ class Segment:
         """The segment of `chunks`, whose ids are distinct; vectors are `dimension` wide."""
         embedded = [(row, chunk.embedding) for row, chunk in enumerate(chunks) if chunk.embedding is not None]
         sizes = [chunk.postings.keys.size for chunk in chunks]
-        return _segment(
+        return Segment.of_columns(
             ids=id_words(b"".join(bytes.fromhex(chunk.id) for chunk in chunks)),
             lengths=np.array([chunk.postings.length for chunk in chunks], dtype=np.int32),
             posting_keys=_joined([chunk.postings.keys for chunk in chunks], np.int64),
@@ -65,12 +65,41 @@ class Segment:
         )
 
     @staticmethod
+    def of_columns(
+        *,
+        ids: IdWords,
+        lengths: npt.NDArray[np.int32],
+        posting_keys: npt.NDArray[np.int64],
+        posting_rows: Rows,
+        frequencies: npt.NDArray[np.int32],
+        vector_rows: Rows,
+        vectors: npt.NDArray[np.float32],
+    ) -> Segment:
+        """The segment of these columns: n chunks, postings in any order, vectors of distinct, ascending rows."""
+        order = np.argsort(posting_keys)
+        sorted_keys = posting_keys[order]
+        starts = np.flatnonzero(np.diff(sorted_keys, prepend=sorted_keys[:1] - 1)) if order.size else order
+        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+        return Segment(
+            ids=ids,
+            lengths=lengths,
+            alive=np.ones(len(ids), dtype=np.bool_),
+            keys=sorted_keys[starts],
+            offsets=np.append(starts, order.size).astype(np.int64),
+            rows=posting_rows[order],
+            frequencies=frequencies[order],
+            vector_rows=vector_rows,
+            vectors=vectors,
+            inverse_norms=(1.0 / norms).astype(np.float32),
+        )
+
+    @staticmethod
     def merged(segments: Sequence[Segment]) -> Segment:
         """One segment of the live chunks of `segments`."""
         parts = [segment._live_columns() for segment in segments]
         starts = np.cumsum([0, *(len(part[0]) for part in parts)])
         shifted = list(zip(parts, starts, strict=False))
-        return _segment(
+        return Segment.of_columns(
             ids=np.concatenate([part[0] for part in parts]),
             lengths=np.concatenate([part[1] for part in parts]),
             posting_keys=np.concatenate([part[2] for part in parts]),
@@ -79,6 +108,12 @@ class Segment:
             vector_rows=np.concatenate([part[5] + np.int32(start) for part, start in shifted]),
             vectors=np.concatenate([part[6] for part in parts]),
         )
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, near enough."""
+        columns = (self.ids, self.lengths, self.alive, self.keys, self.offsets, self.rows, self.frequencies)
+        return sum(column.nbytes for column in (*columns, self.vector_rows, self.vectors, self.inverse_norms))
 
     @cached_property
     def live_count(self) -> int:
@@ -98,7 +133,7 @@ class Segment:
         return survivor, rows
 
     def postings(self, key: int) -> tuple[Rows, npt.NDArray[np.int32]]:
-        """Live rows, ascending, of the chunks that hold the term `key`, and its frequency in each."""
+        """Live rows, in no order, of the chunks that hold the term `key`, and its frequency in each."""
         place = int(np.searchsorted(self.keys, key))
         if place == self.keys.size or self.keys[place] != key:
             return self.rows[:0], self.frequencies[:0]
@@ -154,34 +189,6 @@ class Segment:
             renumbered[self.vector_rows[embedded]],
             self.vectors[embedded],
         )
-
-
-def _segment(
-    *,
-    ids: IdWords,
-    lengths: npt.NDArray[np.int32],
-    posting_keys: npt.NDArray[np.int64],
-    posting_rows: Rows,
-    frequencies: npt.NDArray[np.int32],
-    vector_rows: Rows,
-    vectors: npt.NDArray[np.float32],
-) -> Segment:
-    order = np.argsort(posting_keys, kind="stable")
-    sorted_keys = posting_keys[order]
-    starts = np.flatnonzero(np.diff(sorted_keys, prepend=sorted_keys[:1] - 1)) if order.size else order
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    return Segment(
-        ids=ids,
-        lengths=lengths,
-        alive=np.ones(len(ids), dtype=np.bool_),
-        keys=sorted_keys[starts],
-        offsets=np.append(starts, order.size).astype(np.int64),
-        rows=posting_rows[order],
-        frequencies=frequencies[order],
-        vector_rows=vector_rows,
-        vectors=vectors,
-        inverse_norms=(1.0 / norms).astype(np.float32),
-    )
 
 
 def _joined(arrays: Sequence[npt.NDArray[ValueT]], dtype: type[ValueT]) -> npt.NDArray[ValueT]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.text import checked_text
-from chunkstore.ports.chunk_store import ChunkStore
+from chunkstore.ports.chunk_store import ChunkStore, CorpusSnapshot
 from chunkstore.service.convert import lexical_candidate_to, semantic_candidate_to, statistics_to, vector_from
 from chunkstore.service.interceptors.around import Context
 from chunkstore.service.tenancy import current_tenant
@@ -29,7 +30,8 @@ class LexicalCandidateServicer(LexicalCandidateServiceServicer):
         """See the contract."""
         limit = _checked_limit(request.limit, self._max_candidates)
         terms = [checked_text(f"terms[{position}]", term) for position, term in enumerate(request.terms)]
-        async with self._chunks.snapshot(current_tenant()) as corpus:
+
+        async def rank(corpus: CorpusSnapshot) -> lexical_pb.ListLexicalCandidatesResponse:
             found = await corpus.lexical_candidates(terms, limit)
             chunks = await corpus.chunks([candidate.chunk_id for candidate in found.candidates])
             return lexical_pb.ListLexicalCandidatesResponse(
@@ -37,6 +39,8 @@ class LexicalCandidateServicer(LexicalCandidateServiceServicer):
                 statistics=statistics_to(found.statistics),
                 revision=corpus.counts.revision,
             )
+
+        return await read_corpus(self._chunks, current_tenant(), rank)
 
 
 class SemanticCandidateServicer(SemanticCandidateServiceServicer):
@@ -55,12 +59,15 @@ class SemanticCandidateServicer(SemanticCandidateServiceServicer):
         min_score = request.min_score if request.HasField("min_score") else None
         if min_score is not None and math.isnan(min_score):
             raise InvalidFieldError("min_score", "must be a number")
-        async with self._chunks.snapshot(current_tenant()) as corpus:
+
+        async def rank(corpus: CorpusSnapshot) -> semantic_pb.ListSemanticCandidatesResponse:
             found = await corpus.semantic_candidates(vector, limit, min_score=min_score)
             chunks = await corpus.chunks([candidate.chunk_id for candidate in found])
             return semantic_pb.ListSemanticCandidatesResponse(
                 candidates=map(semantic_candidate_to, found, chunks), revision=corpus.counts.revision
             )
+
+        return await read_corpus(self._chunks, current_tenant(), rank)
 
 
 def _checked_limit(limit: int, most: int) -> int:

@@ -20,13 +20,14 @@ from chunkstore.domain.text import TenantId
 from chunkstore.domain.writes import require_dimension, require_sources
 from chunkstore.ports.chunk_store import SourceReplacement
 from chunkstore.ranking.index import CorpusIndex
+from chunkstore.ranking.reader import IndexReader
 
 ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySnapshot:
-    """A tenant's corpus at one revision; see ports.chunk_store.CorpusSnapshot. Ranks in a thread."""
+    """A tenant's corpus at one revision; see ports.chunk_store.CorpusSnapshot."""
 
     corpus: MemoryCorpus
 
@@ -42,19 +43,21 @@ class MemorySnapshot:
 
     async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
         """See LexicalCandidateSource."""
-        asked = sorted(set(terms))
-        keys = [self.corpus.keys.key(term) for term in asked]
-        return await asyncio.to_thread(self.corpus.index.lexical_candidates, asked, keys, limit)
+        return await self._reader.lexical_candidates(terms, limit)
 
     async def semantic_candidates(
         self, vector: Vector, limit: int, *, min_score: float | None = None
     ) -> list[SemanticCandidate]:
         """See SemanticCandidateSource."""
-        return await asyncio.to_thread(self.corpus.index.semantic_candidates, vector, limit, min_score)
+        return await self._reader.semantic_candidates(vector, limit, min_score=min_score)
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot."""
         return [_shown(self.corpus.rows[identifier], with_embeddings) for identifier in ids]
+
+    @property
+    def _reader(self) -> IndexReader:
+        return IndexReader(self.corpus.keys, self.corpus.index)
 
 
 class InMemoryChunkStore:
@@ -175,8 +178,8 @@ class InMemoryChunkStore:
         return self._corpus(tenant_id).counts
 
     @asynccontextmanager
-    async def snapshot(self, tenant_id: TenantId) -> AsyncIterator[MemorySnapshot]:
-        """See ChunkStore."""
+    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[MemorySnapshot]:
+        """See ChunkStore; always pinned."""
         yield MemorySnapshot(self._corpus(tenant_id))
 
     async def ping(self) -> None:

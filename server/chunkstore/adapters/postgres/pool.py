@@ -1,7 +1,7 @@
 """Connections and transactions.
 
-Every statement runs in an explicit transaction, and nothing outlives one: no session setting, no prepared statement
-where the DSN turns them off, no lock. So a pooler may give each transaction another server connection.
+Nothing outlives a transaction: no session setting, no lock, and no prepared statement where the DSN turns them off, in
+which case every statement runs in an explicit transaction. So a pooler may give each another server connection.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import asyncpg
 
 from chunkstore.adapters.postgres.dsn import parse_dsn
 from chunkstore.adapters.postgres.errors import DRIVER_ERRORS, is_closed, is_lost, store_errors
+from chunkstore.adapters.postgres.queries import BEGIN_READ
 from chunkstore.domain.errors import NoFreeConnectionError, StoreUnavailableError
 
 Record = Any
@@ -45,6 +46,13 @@ class Transaction:
         with store_errors(self._connection):
             return await self._connection.fetchval(sql, *arguments)
 
+    async def batches(self, size: int, sql: str, *arguments: object) -> AsyncIterator[list[Record]]:
+        """The rows, at most `size` at a time."""
+        with store_errors(self._connection):
+            cursor = await self._connection.cursor(sql, *arguments)
+            while rows := await cursor.fetch(size):
+                yield rows
+
     async def execute(self, sql: str, *arguments: object) -> None:
         """Run a statement, or several without arguments, for its effect."""
         with store_errors(self._connection):
@@ -61,8 +69,11 @@ class Transaction:
 class Database:
     """At most `size` connections, made when needed and replaced when lost."""
 
-    def __init__(self, pool: Any, *, size: int, acquire_timeout: float, connect_timeout: float) -> None:
+    def __init__(
+        self, pool: Any, *, size: int, acquire_timeout: float, connect_timeout: float, prepares: bool = True
+    ) -> None:
         self._pool = pool
+        self._prepares = prepares
         self._size = size
         self._acquire_timeout = acquire_timeout
         self._connect_timeout = connect_timeout
@@ -78,7 +89,13 @@ class Database:
         pool = await asyncpg.create_pool(
             target.dsn, min_size=0, max_size=size, timeout=connect_timeout, reset=_nothing_to_reset, **options
         )
-        return cls(pool, size=size, acquire_timeout=acquire_timeout, connect_timeout=connect_timeout)
+        return cls(
+            pool,
+            size=size,
+            acquire_timeout=acquire_timeout,
+            connect_timeout=connect_timeout,
+            prepares=target.statement_cache_size != 0,
+        )
 
     @asynccontextmanager
     async def transaction(self, begin: str) -> AsyncIterator[Transaction]:
@@ -87,7 +104,7 @@ class Database:
         Raises NoFreeConnectionError where none becomes free in time, StoreUnavailableError where the database is away.
         A connection found dead by `begin` is replaced by another: nothing has been done on it yet.
         """
-        connection = await self._begin(begin)
+        connection, _ = await self._on_live_connection(lambda live: live.execute(begin))
         try:
             transaction = Transaction(connection)
             yield transaction
@@ -100,14 +117,26 @@ class Database:
         with contextlib.suppress(TimeoutError, *DRIVER_ERRORS):
             await asyncio.wait_for(self._pool.close(), _CLOSE_TIMEOUT)
 
-    async def _begin(self, begin: str) -> Any:
+    async def fetch(self, sql: str, *arguments: object) -> list[Record]:
+        """The rows of one reading statement, in one round trip where the DSN lets statements be prepared.
+
+        Raises as `transaction`. Each runs on a snapshot of its own.
+        """
+        if not self._prepares:
+            async with self.transaction(BEGIN_READ) as transaction:
+                return await transaction.fetch(sql, *arguments)
+        connection, rows = await self._on_live_connection(lambda live: live.fetch(sql, *arguments))
+        await self._give_back(connection)
+        return list(rows)
+
+    async def _on_live_connection(self, first: Callable[[Any], Awaitable[Any]]) -> tuple[Any, Any]:
+        """A connection and what `first`, which must change nothing, gave on it; one found dead is replaced."""
         lost: BaseException | None = None
         for _ in range(self._size + 1):
             connection = await self._acquire()
             try:
                 with store_errors(connection):
-                    await connection.execute(begin)
-                return connection
+                    return connection, await first(connection)
             except BaseException as error:
                 retry = isinstance(error, StoreUnavailableError) and is_lost(error.__cause__ or error, connection)
                 await self._give_back(connection)

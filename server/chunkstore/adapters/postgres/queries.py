@@ -80,6 +80,7 @@ WHERE c.tenant_id = $1 AND {condition}
 
 
 CHUNKS_BY_ID: Final = _chunks("c.id = ANY ($3::bytea[])")
+CHUNKS_AS_OF: Final = _chunks("c.id = ANY ($3::bytea[]) AND c.revision <= $4")
 CHUNKS_OF_SOURCES: Final = _chunks("c.source_id = ANY ($3::text[])")
 PAGE_OF_SOURCE: Final = _chunks(
     "c.source_id = $3 AND (c.chunk_index, c.id) > ($4::integer, $5::bytea) ORDER BY c.chunk_index, c.id LIMIT $6"
@@ -113,7 +114,7 @@ FROM chunkstore.corpora WHERE tenant_id = $1
 # --- ranking
 
 CORPUS_AND_SETTINGS: Final = """
-SELECT c.revision, c.chunk_count, c.embedded_count, c.total_length, c.source_count,
+SELECT c.revision, c.chunk_count, c.embedded_count, c.total_length, c.source_count, c.known_from,
     s.dimension, s.analyzer_name, s.analyzer_version, s.embedding_model, s.backfill_analyzer_name,
     s.backfill_analyzer_version
 FROM chunkstore.corpora AS c CROSS JOIN chunkstore.settings AS s
@@ -160,6 +161,17 @@ SELECT string_agg(id || vector_send(embedding), '') FROM chunkstore.chunks
 WHERE tenant_id = $1 AND id = ANY ($2::bytea[])
 """
 
+# --- mirroring
+
+# Rows of mirror_rows.Columns: those of all chunks ($2 = 0 being before any), or of the ones written since a revision.
+INDEXED_CHUNKS: Final = """
+SELECT id, doc_length, array_send(term_keys) AS keys, array_send(term_frequencies) AS frequencies,
+    vector_send(embedding) AS embedding
+FROM chunkstore.chunks WHERE tenant_id = $1 AND revision > $2
+"""
+
+REMOVED_SINCE: Final = "SELECT id FROM chunkstore.removals WHERE tenant_id = $1 AND revision > $2"
+
 # --- writing, under the lock on the tenant's row of corpora
 
 CREATE_CORPUS: Final = "INSERT INTO chunkstore.corpora (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING"
@@ -175,7 +187,9 @@ FOR UPDATE OF c
 
 DELETE_CHUNKS: Final = """
 WITH gone AS (
-    DELETE FROM chunkstore.chunks WHERE tenant_id = $1 AND id = ANY ($2::bytea[]) RETURNING doc_length, embedding
+    DELETE FROM chunkstore.chunks WHERE tenant_id = $1 AND id = ANY ($2::bytea[]) RETURNING id, doc_length, embedding
+), noted AS (
+    INSERT INTO chunkstore.removals (tenant_id, revision, id) SELECT $1, $3, id FROM gone
 )
 SELECT count(*) AS chunk_count, count(embedding) AS embedded_count, coalesce(sum(doc_length), 0)::bigint AS total_length
 FROM gone
@@ -183,7 +197,9 @@ FROM gone
 
 DELETE_SOURCE_CHUNKS: Final = """
 WITH gone AS (
-    DELETE FROM chunkstore.chunks WHERE tenant_id = $1 AND source_id = $2 RETURNING doc_length, embedding
+    DELETE FROM chunkstore.chunks WHERE tenant_id = $1 AND source_id = $2 RETURNING id, doc_length, embedding
+), noted AS (
+    INSERT INTO chunkstore.removals (tenant_id, revision, id) SELECT $1, $3, id FROM gone
 )
 SELECT count(*) AS chunk_count, count(embedding) AS embedded_count, coalesce(sum(doc_length), 0)::bigint AS total_length
 FROM gone
@@ -204,10 +220,19 @@ WITH gone AS (DELETE FROM chunkstore.sources WHERE tenant_id = $1 RETURNING sour
 SELECT count(*) FROM gone
 """
 
+# Nothing is noted chunk by chunk: a mirror starts anew.
 EMPTY_CORPUS: Final = """
+WITH forgotten AS (DELETE FROM chunkstore.removals WHERE tenant_id = $1)
 UPDATE chunkstore.corpora
-SET revision = revision + 1, chunk_count = 0, embedded_count = 0, total_length = 0, source_count = 0
+SET revision = revision + 1, known_from = revision + 1, chunk_count = 0, embedded_count = 0, total_length = 0,
+    source_count = 0
 WHERE tenant_id = $1
+"""
+
+# $2 is the revision up to which removals are forgotten.
+FORGET_REMOVALS: Final = """
+WITH forgotten AS (DELETE FROM chunkstore.removals WHERE tenant_id = $1 AND revision <= $2)
+UPDATE chunkstore.corpora SET known_from = $2 WHERE tenant_id = $1 AND known_from < $2
 """
 
 # All parts of a statement see the rows as they were before it: `known` counts the sources that existed.
@@ -351,7 +376,8 @@ SELECT count(*) FROM changed
 DROP_EMBEDDINGS: Final = "ALTER TABLE chunkstore.chunks DROP COLUMN IF EXISTS embedding"
 
 FORGET_EMBEDDINGS: Final = """
-UPDATE chunkstore.corpora SET embedded_count = 0, revision = revision + 1 WHERE embedded_count > 0
+UPDATE chunkstore.corpora SET embedded_count = 0, revision = revision + 1, known_from = revision + 1
+WHERE embedded_count > 0
 """
 
 RECORD_MODEL: Final = "UPDATE chunkstore.settings SET dimension = $1, embedding_model = $2"

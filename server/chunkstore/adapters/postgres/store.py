@@ -6,10 +6,11 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Self
 
 from chunkstore.adapters.postgres import backfill, queries
 from chunkstore.adapters.postgres.backfill import Progress
-from chunkstore.adapters.postgres.pool import Database, Record
+from chunkstore.adapters.postgres.pool import Database, Record, Transaction
 from chunkstore.adapters.postgres.rows import EncodedChunk, chunk_from, encode_chunks, id_bytes
 from chunkstore.adapters.postgres.schema import ensure_schema
 from chunkstore.adapters.postgres.settings import (
@@ -30,7 +31,7 @@ from chunkstore.domain.results import CorpusCounts, Source, WriteCounts, WriteRe
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 from chunkstore.domain.writes import require_dimension, require_sources
-from chunkstore.ports.chunk_store import SourceReplacement
+from chunkstore.ports.chunk_store import CorpusSnapshot, SourceReplacement
 
 DEFAULT_POOL_SIZE = 8
 DEFAULT_ACQUIRE_TIMEOUT = 5.0
@@ -65,7 +66,7 @@ class PostgresChunkStore:
         connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
         migrate: bool = True,
         maintenance: bool = False,
-    ) -> PostgresChunkStore:
+    ) -> Self:
         """Connect, bring the schema up to date where `migrate`, and compare or record what the store is made with.
 
         `dimension` None: the recorded one, InvalidFieldError for a new store. `embedding_model` None: no vectors will
@@ -198,19 +199,16 @@ class PostgresChunkStore:
     async def counts(self, tenant_id: TenantId) -> CorpusCounts:
         """See ChunkReader."""
         rows = await self._rows(queries.CORPUS, tenant_id)
-        return _counts_from(rows[0]) if rows else CorpusCounts()
+        return counts_from(rows[0]) if rows else CorpusCounts()
 
     @asynccontextmanager
-    async def snapshot(self, tenant_id: TenantId) -> AsyncIterator[PostgresSnapshot]:
-        """See ChunkStore. Holds a connection and a read-only transaction until its end."""
+    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[CorpusSnapshot]:
+        """See ChunkStore. Always pinned: holds a connection and a read-only transaction until its end."""
         async with self._database.transaction(queries.BEGIN_SNAPSHOT) as transaction:
             row = await transaction.fetch_row(queries.CORPUS_AND_SETTINGS, tenant_id)
             if row is not None:
                 require_match(settings_from(row), self._settings)
-            counts, total_length = (_counts_from(row), row["total_length"]) if row is not None else (CorpusCounts(), 0)
-            snapshot = PostgresSnapshot(
-                transaction, tenant_id, counts, total_length=total_length, dimension=self.dimension
-            )
+            snapshot = self._sql_snapshot(transaction, tenant_id, row)
             try:
                 yield snapshot
             finally:
@@ -262,6 +260,11 @@ class PostgresChunkStore:
         """
         return await backfill.fill_embeddings(self._database, tenant_id, vectors, self._settings)
 
+    def _sql_snapshot(self, transaction: Transaction, tenant_id: TenantId, row: Record | None) -> PostgresSnapshot:
+        """The corpus as a transaction sees it, given its row of queries.CORPUS_AND_SETTINGS."""
+        counts, total_length = (counts_from(row), row["total_length"]) if row is not None else (CorpusCounts(), 0)
+        return PostgresSnapshot(transaction, tenant_id, counts, total_length=total_length, dimension=self.dimension)
+
     def _encoded(self, tenant_id: TenantId, groups: Sequence[Sequence[StoredChunk]]) -> dict[ChunkId, EncodedChunk]:
         folded = (chunk for group in groups for chunk in fold_duplicates(group)[0])
         return encode_chunks(tenant_id, folded, self._analyzer)
@@ -274,5 +277,6 @@ class PostgresChunkStore:
             return await transaction.fetch(statement, *arguments)
 
 
-def _counts_from(row: Record) -> CorpusCounts:
+def counts_from(row: Record) -> CorpusCounts:
+    """The counts in a row of corpora."""
     return CorpusCounts(row["revision"], row["chunk_count"], row["embedded_count"], row["source_count"])

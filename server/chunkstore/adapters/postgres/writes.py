@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from chunkstore.adapters.postgres import queries
 from chunkstore.adapters.postgres.pool import Database, Record, Transaction
@@ -24,6 +25,9 @@ from chunkstore.domain.writes import WritePlan, plan_write
 from chunkstore.ports.chunk_store import SourceReplacement
 
 Encoded = Mapping[ChunkId, EncodedChunk]
+
+# For how many revisions, at least, removals are remembered: a mirror further behind loads the tenant anew.
+REMOVALS_KEPT: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -64,7 +68,9 @@ class LockedCorpus:
 
     async def purge_source(self, source_id: str) -> int:
         """Remove a source and its chunks; how many chunks there were."""
-        gone = await self.transaction.fetch_row(queries.DELETE_SOURCE_CHUNKS, self.tenant_id, source_id)
+        gone = await self.transaction.fetch_row(
+            queries.DELETE_SOURCE_CHUNKS, self.tenant_id, source_id, self.revision + 1
+        )
         sources = await self.transaction.fetch_value(queries.DELETE_SOURCE, self.tenant_id, source_id)
         assert gone is not None
         if sources or gone["chunk_count"]:
@@ -95,7 +101,7 @@ class LockedCorpus:
         embedded_count = sum(embedding is not None for _, embedding in rows)
         total_length = sum(chunk.length for chunk, _ in rows)
         if gone:
-            before = await self.transaction.fetch_row(queries.DELETE_CHUNKS, self.tenant_id, gone)
+            before = await self.transaction.fetch_row(queries.DELETE_CHUNKS, self.tenant_id, gone, self.revision + 1)
             assert before is not None
             chunk_count -= before["chunk_count"]
             embedded_count -= before["embedded_count"]
@@ -111,6 +117,8 @@ class LockedCorpus:
     async def change(self, chunk_count: int, embedded_count: int, total_length: int, *, source_count: int) -> None:
         """Move to the next revision, the counts by those numbers."""
         self.revision += 1
+        if self.revision % REMOVALS_KEPT == 0:
+            await self.transaction.execute(queries.FORGET_REMOVALS, self.tenant_id, self.revision - REMOVALS_KEPT)
         await self.transaction.execute(
             queries.CHANGE_CORPUS,
             self.tenant_id,

@@ -84,5 +84,9 @@ ALTER TABLE chunkstore.chunks
     SET (toast_tuple_target = 8160);
 
 CREATE INDEX IF NOT EXISTS chunks_by_source ON chunkstore.chunks (tenant_id, source_id, chunk_index, id);
-CREATE INDEX IF NOT EXISTS chunks_by_term ON chunkstore.chunks USING gin (term_keys);
-CREATE INDEX IF NOT EXISTS chunks_by_entity ON chunkstore.chunks USING gin (entity_keys);
+
+-- Every query reads the list of entries that are not in the tree yet, so it is kept short, in kB.
+CREATE INDEX IF NOT EXISTS chunks_by_term ON chunkstore.chunks USING gin (term_keys)
+    WITH (gin_pending_list_limit = 1024);
+CREATE INDEX IF NOT EXISTS chunks_by_entity ON chunkstore.chunks USING gin (entity_keys)
+    WITH (gin_pending_list_limit = 1024);

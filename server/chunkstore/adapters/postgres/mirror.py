@@ -1,0 +1,270 @@
+"""`MirroredChunkStore`: rows and truth in PostgreSQL, ranking in memory, always as fresh as the last commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from chunkstore.adapters.postgres import queries
+from chunkstore.adapters.postgres.mirror_rows import PackedColumns
+from chunkstore.adapters.postgres.pool import Database, Record, Transaction
+from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
+from chunkstore.adapters.postgres.settings import require_match, settings_from
+from chunkstore.adapters.postgres.snapshot import PostgresSnapshot
+from chunkstore.adapters.postgres.store import PostgresChunkStore, counts_from
+from chunkstore.domain.analysis import Analyzer
+from chunkstore.domain.chunk import ChunkId, StoredChunk
+from chunkstore.domain.errors import SnapshotExpiredError
+from chunkstore.domain.postings import TermKeys
+from chunkstore.domain.results import CorpusCounts, LexicalCandidates, SemanticCandidate
+from chunkstore.domain.similarity import Vector
+from chunkstore.domain.text import TenantId
+from chunkstore.ports.chunk_store import CorpusSnapshot
+from chunkstore.ranking.index import CorpusIndex
+from chunkstore.ranking.reader import IndexReader
+
+DEFAULT_MEMORY: Final = 2 * 1024**3
+
+_ROWS_AT_ONCE: Final = 4096
+# Bytes of a chunk beside its vector and postings, and of a posting.
+_CHUNK_BYTES: Final = 64
+_POSTING_BYTES: Final = 8
+_MOST_TENANTS: Final = 10_000
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredCorpus:
+    """A tenant's index and counts at one revision."""
+
+    reader: IndexReader
+    counts: CorpusCounts
+
+
+@dataclass(slots=True)
+class _Mirror:
+    """A hot tenant's newest corpus; `lock` is held while it is loaded or caught up."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    corpus: MirroredCorpus | None = None
+
+    @property
+    def size(self) -> int:
+        return self.corpus.reader.index.size if self.corpus else 0
+
+
+class MirrorSnapshot:
+    """A mirrored corpus; its rows are read from PostgreSQL, by a transaction of its own or, pinned, by the given one.
+
+    Not pinned, it holds no connection, and `chunks` raises SnapshotExpiredError where the tenant's revision was not
+    this one when the snapshot was taken, or a row asked for has changed since.
+    """
+
+    def __init__(
+        self,
+        store: MirroredChunkStore,
+        tenant_id: TenantId,
+        corpus: MirroredCorpus,
+        *,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self._store = store
+        self._tenant_id = tenant_id
+        self._corpus = corpus
+        self._transaction = transaction
+        self._turn = asyncio.Lock()
+        self._revision = None if transaction else asyncio.create_task(store.current_revision(tenant_id))
+
+    @property
+    def counts(self) -> CorpusCounts:
+        """The revision and the counts at it."""
+        return self._corpus.counts
+
+    @property
+    def dimension(self) -> int:
+        """Width of every vector."""
+        return self._corpus.reader.index.dimension
+
+    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+        """See LexicalCandidateSource."""
+        return await self._corpus.reader.lexical_candidates(terms, limit)
+
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None
+    ) -> list[SemanticCandidate]:
+        """See SemanticCandidateSource."""
+        return await self._corpus.reader.semantic_candidates(vector, limit, min_score=min_score)
+
+    async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
+        """See CorpusSnapshot."""
+        await self.require_current()
+        if not ids:
+            return []
+        asked = [id_bytes(identifier) for identifier in ids]
+        arguments = (self._tenant_id, with_embeddings, asked, self.counts.revision)
+        if self._transaction is None:
+            records = await self._store.rows(queries.CHUNKS_AS_OF, *arguments)
+        else:
+            async with self._turn:
+                records = await self._transaction.fetch(queries.CHUNKS_AS_OF, *arguments)
+        found = {chunk.id: chunk for chunk in map(chunk_from, records)}
+        if not found.keys() >= set(ids):
+            raise SnapshotExpiredError
+        return [found[identifier] for identifier in ids]
+
+    async def require_current(self) -> None:
+        """Raise SnapshotExpiredError where the corpus was behind the database when the snapshot was taken."""
+        if self._revision is not None and await self._revision != self.counts.revision:
+            raise SnapshotExpiredError
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._revision is not None:
+            self._revision.cancel()
+            await asyncio.gather(self._revision, return_exceptions=True)
+
+
+class MirroredChunkStore(PostgresChunkStore):
+    """PostgresChunkStore, but each hot tenant is ranked in memory, by an index that is caught up before it answers.
+
+    A query ranks the index as it is while the tenant's revision is read; where that has moved on, the index takes in
+    what has been written and removed since, and ranks again. Indexes of all tenants together take at most
+    `mirror_memory` bytes: the least recently asked are dropped, and a tenant that does not fit is ranked in SQL.
+    """
+
+    def __init__(
+        self, database: Database, *, dimension: int, analyzer: Analyzer, embedding_model: str | None = None
+    ) -> None:
+        super().__init__(database, dimension=dimension, analyzer=analyzer, embedding_model=embedding_model)
+        self.mirror_memory = DEFAULT_MEMORY
+        self._mirrors: OrderedDict[TenantId, _Mirror] = OrderedDict()
+
+    @property
+    def adapter(self) -> str:
+        """The adapter's name."""
+        return "postgres-mirror"
+
+    @asynccontextmanager
+    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[CorpusSnapshot]:
+        """See ChunkStore."""
+        mirror = self._mirror_of(tenant_id)
+        if pinned or mirror.corpus is None:
+            async with self._caught_up(tenant_id, mirror) as snapshot:
+                yield snapshot
+            return
+        unpinned = MirrorSnapshot(self, tenant_id, mirror.corpus)
+        try:
+            yield unpinned
+            await unpinned.require_current()
+        finally:
+            await unpinned.close()
+
+    async def current_revision(self, tenant_id: TenantId) -> int:
+        """The tenant's revision; 0 where it has never written. Raises StoreMismatchError after a migration."""
+        rows = await self.rows(queries.CORPUS_AND_SETTINGS, tenant_id)
+        if not rows:
+            return 0
+        require_match(settings_from(rows[0]), self._settings)
+        return int(rows[0]["revision"])
+
+    async def rows(self, statement: str, *arguments: object) -> list[Record]:
+        """The rows of one reading statement."""
+        return await self._database.fetch(statement, *arguments)
+
+    def _mirror_of(self, tenant_id: TenantId) -> _Mirror:
+        mirror = self._mirrors.setdefault(tenant_id, _Mirror())
+        self._mirrors.move_to_end(tenant_id)
+        return mirror
+
+    @asynccontextmanager
+    async def _caught_up(self, tenant_id: TenantId, mirror: _Mirror) -> AsyncIterator[CorpusSnapshot]:
+        """A snapshot of the corpus as of now, in a transaction that lasts as long; in SQL where it does not fit."""
+        async with AsyncExitStack() as stack:
+            # Whoever waits for the lock holds no connection.
+            async with mirror.lock:
+                transaction = await stack.enter_async_context(self._database.transaction(queries.BEGIN_SNAPSHOT))
+                row = await transaction.fetch_row(queries.CORPUS_AND_SETTINGS, tenant_id)
+                if row is not None:
+                    require_match(settings_from(row), self._settings)
+                mirror.corpus = await self._brought_to(row, tenant_id, mirror.corpus, transaction)
+                self._make_room(tenant_id)
+                corpus = mirror.corpus
+            snapshot: MirrorSnapshot | PostgresSnapshot
+            if corpus is not None:
+                snapshot = MirrorSnapshot(self, tenant_id, corpus, transaction=transaction)
+            else:
+                snapshot = self._sql_snapshot(transaction, tenant_id, row)
+            try:
+                yield snapshot
+            finally:
+                await snapshot.close()
+
+    async def _brought_to(
+        self, row: Record | None, tenant_id: TenantId, held: MirroredCorpus | None, transaction: Transaction
+    ) -> MirroredCorpus | None:
+        """The corpus as the transaction sees it, by changes since `held` if they are known; None if it does not fit."""
+        if row is None:
+            return MirroredCorpus(IndexReader(TermKeys(tenant_id), CorpusIndex(self.dimension)), CorpusCounts())
+        counts = counts_from(row)
+        if held is not None and held.counts.revision == counts.revision:
+            return held
+        if self._estimated_size(row) > self.mirror_memory:
+            _log.warning("mirror does not fit", tenant=tenant_id, estimate=self._estimated_size(row))
+            return None
+        since = held.counts.revision if held is not None else 0
+        if held is not None and row["known_from"] <= since < counts.revision:
+            index = await self._changed_since(since, tenant_id, held.reader.index, transaction)
+            if _agrees(index, row):
+                return MirroredCorpus(IndexReader(held.reader.keys, index), counts)
+            _log.error("mirror disagrees with the corpus after catching up", tenant=tenant_id)
+        index = await self._changed_since(0, tenant_id, CorpusIndex(self.dimension), transaction)
+        if not _agrees(index, row):
+            _log.error("mirror disagrees with the corpus after loading", tenant=tenant_id)
+            return None
+        _log.info("mirror loaded", tenant=tenant_id, chunks=index.chunk_count, bytes=index.size)
+        return MirroredCorpus(IndexReader(TermKeys(tenant_id), index), counts)
+
+    async def _changed_since(
+        self, revision: int, tenant_id: TenantId, index: CorpusIndex, transaction: Transaction
+    ) -> CorpusIndex:
+        columns = PackedColumns()
+        async for records in transaction.batches(_ROWS_AT_ONCE, queries.INDEXED_CHUNKS, tenant_id, revision):
+            columns.extend(records)
+        gone: list[bytes] = []
+        if index.chunk_count:
+            gone = [row["id"] for row in await transaction.fetch(queries.REMOVED_SINCE, tenant_id, revision)]
+        return await asyncio.to_thread(_changed, index, gone, columns, self.dimension)
+
+    def _estimated_size(self, row: Record) -> int:
+        vectors = int(row["embedded_count"]) * (self.dimension + 2) * 4
+        return vectors + int(row["chunk_count"]) * _CHUNK_BYTES + int(row["total_length"]) * _POSTING_BYTES
+
+    def _make_room(self, keep: TenantId) -> None:
+        """Drop the tenants asked least recently while all of them together take more memory than they may."""
+        excess = sum(mirror.size for mirror in self._mirrors.values()) - self.mirror_memory
+        for tenant_id, mirror in list(self._mirrors.items()):
+            if tenant_id == keep or mirror.lock.locked():
+                continue
+            if excess <= 0 and len(self._mirrors) <= _MOST_TENANTS:
+                return
+            excess -= mirror.size
+            del self._mirrors[tenant_id]
+
+
+def _changed(index: CorpusIndex, gone: Sequence[bytes], columns: PackedColumns, dimension: int) -> CorpusIndex:
+    removed = [ChunkId(identifier.hex()) for identifier in {*gone, *columns.ids}] if index.chunk_count else []
+    index = index.without(removed) if removed else index
+    return index.with_segment(columns.segment(dimension)) if columns.ids else index
+
+
+def _agrees(index: CorpusIndex, row: Record) -> bool:
+    """Whether an index counts what the database counts."""
+    counted = (index.chunk_count, index.embedded_count, index.total_length)
+    return counted == (row["chunk_count"], row["embedded_count"], row["total_length"])

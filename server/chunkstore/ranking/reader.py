@@ -1,0 +1,32 @@
+"""Asking an index without holding up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from chunkstore.domain.postings import TermKeys
+from chunkstore.domain.results import LexicalCandidates, SemanticCandidate
+from chunkstore.domain.similarity import Vector
+from chunkstore.ranking.index import CorpusIndex
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReader:
+    """Both channels of a tenant's index; ranks in threads, where numpy lets others run meanwhile."""
+
+    keys: TermKeys
+    index: CorpusIndex
+
+    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+        """See LexicalCandidateSource."""
+        asked = sorted(set(terms))
+        keys = [self.keys.key(term) for term in asked]
+        return await asyncio.to_thread(self.index.lexical_candidates, asked, keys, limit)
+
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None
+    ) -> list[SemanticCandidate]:
+        """See SemanticCandidateSource."""
+        return await asyncio.to_thread(self.index.semantic_candidates, vector, limit, min_score)

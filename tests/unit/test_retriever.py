@@ -1,0 +1,365 @@
+"""`ChunkRetriever`: its guards, its channels, and what an answer says when a channel is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from chunkstore.adapters.memory.store import InMemoryChunkStore
+from chunkstore.composition.retriever import ChunkRetriever
+from chunkstore.domain.analysis import analyzer
+from chunkstore.domain.chunk import StoredChunk
+from chunkstore.domain.errors import (
+    DimensionMismatchError,
+    EmbeddingFailedError,
+    EmbeddingQuotaError,
+    EmbeddingRejectedError,
+    InvalidFieldError,
+    RetrievalDegradedError,
+)
+from chunkstore.domain.results import (
+    Channel,
+    ChannelReport,
+    ChannelStatus,
+    ChunkRetrievalResult,
+    CorpusCounts,
+    LexicalCandidates,
+    RetrievalMode,
+    SemanticCandidate,
+)
+from chunkstore.domain.similarity import Vector, checked_vector
+from chunkstore.domain.text import TenantId
+from chunkstore.ports.chunk_store import CorpusSnapshot
+
+TENANT = TenantId("tenant")
+HYBRID, SEMANTIC, LEXICAL = RetrievalMode.HYBRID, RetrievalMode.SEMANTIC, RetrievalMode.LEXICAL
+EAST = checked_vector([1.0, 0.0], "vector")
+NORTH = checked_vector([0.0, 1.0], "vector")
+
+Rows = npt.NDArray[np.float32]
+
+
+@dataclass
+class SpySnapshot:
+    """A snapshot that notes what it is asked; `before` runs before each channel."""
+
+    inner: CorpusSnapshot
+    calls: list[tuple[Any, ...]]
+    before: Callable[[str], Any]
+
+    @property
+    def counts(self) -> CorpusCounts:
+        return self.inner.counts
+
+    @property
+    def dimension(self) -> int:
+        return self.inner.dimension
+
+    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+        asked = list(terms)
+        self.calls.append(("lexical", tuple(asked), limit))
+        await self.before("lexical")
+        return await self.inner.lexical_candidates(asked, limit)
+
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None
+    ) -> list[SemanticCandidate]:
+        self.calls.append(("semantic", limit))
+        await self.before("semantic")
+        return await self.inner.semantic_candidates(vector, limit, min_score=min_score)
+
+    async def chunks(self, ids: Sequence[Any], *, with_embeddings: bool = False) -> list[StoredChunk]:
+        self.calls.append(("chunks", len(ids)))
+        return await self.inner.chunks(ids, with_embeddings=with_embeddings)
+
+
+async def _at_once(_: str) -> None:
+    """Wait for nothing."""
+
+
+class SpyStore(InMemoryChunkStore):
+    """A memory store that notes what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(dimension=2, analyzer=analyzer("english"))
+        self.calls: list[tuple[Any, ...]] = []
+        self.before: Callable[[str], Any] = _at_once
+
+    @asynccontextmanager
+    async def snapshot(self, tenant_id: TenantId, **options: Any) -> AsyncIterator[Any]:
+        self.calls.append(("snapshot", tenant_id))
+        async with super().snapshot(tenant_id, **options) as corpus:
+            yield SpySnapshot(corpus, self.calls, self.before)
+
+    async def counts(self, tenant_id: TenantId) -> CorpusCounts:
+        self.calls.append(("counts", tenant_id))
+        return await super().counts(tenant_id)
+
+
+@dataclass
+class SpyProvider:
+    """Answers every text with the same rows, or raises; notes what it is asked in the store's own list."""
+
+    calls: list[tuple[Any, ...]]
+    answer: Any = field(default_factory=lambda: np.array([[1.0, 0.0]], dtype=np.float32))
+    model: str = "spy"
+    dimension: int = 2
+
+    async def embed(self, texts: Sequence[str]) -> Rows:
+        self.calls.append(("embed", tuple(texts)))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        rows: Rows = self.answer
+        return rows
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.fixture
+async def store() -> SpyStore:
+    """Three chunks: one near, one with the words, and one with both but second in each."""
+    spy = SpyStore()
+    await spy.upsert_many(
+        TENANT,
+        [
+            StoredChunk("near", "gamma", 0, 0, 5, embedding=EAST),
+            StoredChunk("words", "alpha", 0, 0, 5),
+            StoredChunk("both", "alpha beta", 0, 0, 10, embedding=NORTH),
+        ],
+    )
+    spy.calls.clear()
+    return spy
+
+
+@pytest.fixture
+def provider(store: SpyStore) -> SpyProvider:
+    return SpyProvider(store.calls)
+
+
+@pytest.fixture
+def retriever(store: SpyStore, provider: SpyProvider) -> ChunkRetriever:
+    return ChunkRetriever(chunks=store, embeddings=provider)
+
+
+def sources(result: ChunkRetrievalResult) -> list[str]:
+    return [scored.chunk.source_id for scored in result.chunks]
+
+
+def report(result: ChunkRetrievalResult, channel: Channel) -> ChannelReport:
+    [found] = [report for report in result.channels if report.channel is channel]
+    return found
+
+
+def statuses(result: ChunkRetrievalResult) -> list[str]:
+    assert [each.channel for each in result.channels] == list(Channel)
+    return [each.status.value for each in result.channels]
+
+
+class TestGuards:
+    """Settled before anything is read, embedded or opened."""
+
+    @pytest.mark.parametrize("k", [-1, -300, 301])
+    async def test_a_k_out_of_bounds_makes_no_call(self, retriever: ChunkRetriever, store: SpyStore, k: int) -> None:
+        """Excludes a check after the store, or the provider, was asked."""
+        with pytest.raises(InvalidFieldError) as caught:
+            await retriever.retrieve_chunks("alpha", TENANT, k=k)
+        assert caught.value.field == "k"
+        assert store.calls == []
+
+    @pytest.mark.parametrize("query", ["", " ", "\r\n\t\u00a0", "\u3000"])
+    @pytest.mark.parametrize("mode", list(RetrievalMode))
+    async def test_a_blank_query_makes_no_call(
+        self, retriever: ChunkRetriever, store: SpyStore, query: str, mode: RetrievalMode
+    ) -> None:
+        with pytest.raises(InvalidFieldError) as caught:
+            await retriever.retrieve_chunks(query, TENANT, mode=mode)
+        assert caught.value.field == "query"
+        assert store.calls == []
+
+    @pytest.mark.parametrize("query", ["a\0b", "a\ud800b", "x" * 40_000])
+    async def test_a_query_that_is_no_text_makes_no_call(
+        self, retriever: ChunkRetriever, store: SpyStore, query: str
+    ) -> None:
+        with pytest.raises(InvalidFieldError) as caught:
+            await retriever.retrieve_chunks(query, TENANT)
+        assert caught.value.field == "query"
+        assert "xxx" not in str(caught.value)
+        assert store.calls == []
+
+    async def test_the_query_is_checked_before_k(self, retriever: ChunkRetriever) -> None:
+        with pytest.raises(InvalidFieldError) as caught:
+            await retriever.retrieve_chunks(" ", TENANT, k=-1)
+        assert caught.value.field == "query"
+
+    async def test_k_0_embeds_nothing_and_ranks_nothing(self, retriever: ChunkRetriever, store: SpyStore) -> None:
+        result = await retriever.retrieve_chunks("alpha", TENANT, k=0)
+        assert sources(result) == []
+        assert result.corpus == CorpusCounts(1, 3, 2, 3)
+        assert statuses(result) == ["not_requested"] * 3
+        assert store.calls == [("counts", TENANT)]
+
+    @pytest.mark.parametrize(("overfetch", "max_k"), [(0, 10), (-1, 10), (3, 0), (3, -5)])
+    def test_overfetch_and_max_k_are_at_least_1(self, store: SpyStore, overfetch: int, max_k: int) -> None:
+        with pytest.raises(ValueError, match="overfetch"):
+            ChunkRetriever(chunks=store, embeddings=None, overfetch=overfetch, max_k=max_k)
+
+    def test_a_provider_of_another_width_is_refused(self, store: SpyStore) -> None:
+        with pytest.raises(DimensionMismatchError) as caught:
+            ChunkRetriever(chunks=store, embeddings=SpyProvider([], dimension=3))
+        assert (caught.value.expected, caught.value.actual) == (2, 3)
+
+
+class TestChannels:
+    """Which channels are asked, how deep, and in which order."""
+
+    async def test_semantic_mode_asks_its_channel_alone(self, retriever: ChunkRetriever, store: SpyStore) -> None:
+        result = await retriever.retrieve_chunks("alpha", TENANT, mode=SEMANTIC)
+        assert sources(result) == ["near", "both"]
+        assert [call[0] for call in store.calls] == ["embed", "snapshot", "semantic", "chunks"]
+        assert statuses(result) == ["answered", "not_requested", "not_requested"]
+        assert all(scored.lexical is None and scored.identifier is None for scored in result.chunks)
+
+    async def test_lexical_mode_never_asks_the_provider(self, retriever: ChunkRetriever, store: SpyStore) -> None:
+        result = await retriever.retrieve_chunks("alpha", TENANT, mode=LEXICAL)
+        assert sources(result) == ["words", "both"]
+        assert [call[0] for call in store.calls] == ["snapshot", "lexical", "chunks"]
+        assert all(scored.semantic is None for scored in result.chunks)
+
+    async def test_hybrid_fuses_both(self, retriever: ChunkRetriever) -> None:
+        """Excludes one channel's answer with the other's behind it: two seconds beat one first."""
+        result = await retriever.retrieve_chunks("alpha", TENANT, k=1)
+        [best] = result.chunks
+        assert best.chunk.source_id == "both"
+        assert best.score == 1 / 62 + 1 / 62
+        assert best.semantic is not None
+        assert best.lexical is not None
+        assert (best.semantic.rank, best.semantic.score, best.lexical.rank) == (2, 0.5, 2)
+        assert best.identifier is None
+
+    async def test_the_query_is_embedded_once_and_before_a_snapshot_is_held(
+        self, retriever: ChunkRetriever, store: SpyStore
+    ) -> None:
+        """Excludes a database connection that waits for a model."""
+        await retriever.retrieve_chunks("alpha beta", TENANT)
+        assert store.calls[:2] == [("embed", ("alpha beta",)), ("snapshot", TENANT)]
+        assert [call[0] for call in store.calls].count("embed") == 1
+
+    @pytest.mark.parametrize("k", [1, 2, 10, 40])
+    async def test_the_depth_is_fixed_whatever_the_k(self, store: SpyStore, provider: SpyProvider, k: int) -> None:
+        """Excludes a depth of the request's own k, by which a larger k re-orders the answer."""
+        retriever = ChunkRetriever(chunks=store, embeddings=provider, overfetch=2, max_k=40)
+        await retriever.retrieve_chunks("BX-7741", TENANT, k=k)
+        assert (retriever.depth, retriever.max_k) == (80, 40)
+        limits = {call[0]: call[-1] for call in store.calls if call[0] in {"semantic", "lexical"}}
+        assert limits == {"semantic": 80, "lexical": 80}
+
+    async def test_the_identifier_channel_asks_for_identifiers_alone(
+        self, retriever: ChunkRetriever, store: SpyStore
+    ) -> None:
+        result = await retriever.retrieve_chunks("booking BX-7741", TENANT, mode=LEXICAL)
+        asked = [call[1] for call in store.calls if call[0] == "lexical"]
+        assert ("bx7741",) in asked
+        assert len(asked) == 2
+        assert statuses(result) == ["not_requested", "answered", "answered"]
+
+    async def test_channels_run_at_the_same_time(self, retriever: ChunkRetriever, store: SpyStore) -> None:
+        """Excludes one after the other: each waits here until the other has begun."""
+        begun = {"semantic": asyncio.Event(), "lexical": asyncio.Event()}
+
+        async def wait_for_the_other(channel: str) -> None:
+            begun[channel].set()
+            await begun["lexical" if channel == "semantic" else "semantic"].wait()
+
+        store.before = wait_for_the_other
+        async with asyncio.timeout(10):
+            result = await retriever.retrieve_chunks("alpha", TENANT)
+        assert statuses(result)[:2] == ["answered", "answered"]
+
+    async def test_vectors_are_left_out_unless_asked_for(self, retriever: ChunkRetriever) -> None:
+        bare = await retriever.retrieve_chunks("alpha", TENANT)
+        shown = await retriever.retrieve_chunks("alpha", TENANT, with_embeddings=True)
+        assert [scored.chunk.embedding is None for scored in bare.chunks] == [True] * 3
+        assert sorted(scored.chunk.embedding is None for scored in shown.chunks) == [False, False, True]
+
+    async def test_an_unembedded_corpus_still_answers_lexically(self, provider: SpyProvider) -> None:
+        """Excludes an error, and an answer called partial: "not embedded" is a fact of each chunk."""
+        store = SpyStore()
+        await store.upsert_many(TENANT, [StoredChunk("words", "alpha", 0, 0, 5)])
+        result = await ChunkRetriever(chunks=store, embeddings=provider).retrieve_chunks("alpha", TENANT)
+        assert sources(result) == ["words"]
+        assert result.partial is False
+        assert report(result, Channel.SEMANTIC).candidates == 0
+
+
+FAILURES = [
+    EmbeddingFailedError("it is down"),
+    EmbeddingQuotaError("too many"),
+    EmbeddingRejectedError("too long"),
+    np.array([[np.nan, 1.0]], dtype=np.float32),
+    np.zeros((1, 2), dtype=np.float32),
+    np.ones((1, 3), dtype=np.float32),
+    np.empty((0, 2), dtype=np.float32),
+]
+
+
+class TestFailures:
+    """A channel that did not answer is named."""
+
+    @pytest.mark.parametrize(
+        "answer", FAILURES, ids=["failed", "quota", "rejected", "NaN", "zeros", "another width", "no row"]
+    )
+    async def test_a_failing_provider_leaves_the_answer_partial(
+        self, retriever: ChunkRetriever, provider: SpyProvider, answer: Any
+    ) -> None:
+        """Excludes an answer that is silently of one channel, and an error where the other one answered."""
+        provider.answer = answer
+        result = await retriever.retrieve_chunks("alpha", TENANT)
+        assert sources(result) == ["words", "both"]
+        assert result.partial is True
+        assert statuses(result) == ["failed", "answered", "not_requested"]
+        semantic = report(result, Channel.SEMANTIC)
+        assert (semantic.reason, semantic.candidates) == ("EMBEDDING_FAILED", 0)
+        assert all(scored.semantic is None for scored in result.chunks)
+
+    @pytest.mark.parametrize(
+        "answer", FAILURES, ids=["failed", "quota", "rejected", "NaN", "zeros", "another width", "no row"]
+    )
+    async def test_where_no_channel_answers_it_is_an_error(
+        self, retriever: ChunkRetriever, provider: SpyProvider, answer: Any
+    ) -> None:
+        """Excludes an empty answer that reads as "nothing was found"."""
+        provider.answer = answer
+        with pytest.raises(RetrievalDegradedError) as caught:
+            await retriever.retrieve_chunks("alpha", TENANT, mode=SEMANTIC)
+        assert caught.value.missing == ("semantic",)
+
+    async def test_without_a_provider_the_channel_is_not_configured(self, store: SpyStore) -> None:
+        retriever = ChunkRetriever(chunks=store, embeddings=None)
+        result = await retriever.retrieve_chunks("alpha", TENANT)
+        assert statuses(result) == ["not_configured", "answered", "not_requested"]
+        assert report(result, Channel.SEMANTIC).reason == "NO_EMBEDDING_PROVIDER"
+        assert result.partial is True
+        lexical = await retriever.retrieve_chunks("alpha", TENANT, mode=LEXICAL)
+        assert lexical.partial is False
+        with pytest.raises(RetrievalDegradedError):
+            await retriever.retrieve_chunks("alpha", TENANT, mode=SEMANTIC)
+
+    def test_a_result_is_partial_exactly_where_a_requested_channel_is_missing(self) -> None:
+        partial = {
+            status: ChunkRetrievalResult((), (ChannelReport(Channel.SEMANTIC, status),), CorpusCounts()).partial
+            for status in ChannelStatus
+        }
+        assert partial == {
+            ChannelStatus.ANSWERED: False,
+            ChannelStatus.FAILED: True,
+            ChannelStatus.NOT_CONFIGURED: True,
+            ChannelStatus.NOT_REQUESTED: False,
+        }
