@@ -191,6 +191,15 @@ def test_candidates_are_the_stored_chunks_without_their_vectors(api: Api) -> Non
     assert answer.revision == revision
 
 
+def test_an_answer_that_is_too_large_is_an_error_that_says_so(plain_api: Api) -> None:
+    """Excludes a message that the client's own limit refuses, and an answer that is cut."""
+    plain_api.upsert(*(chunk("source", f"alpha {n} " + "x" * 20_000, index=n) for n in range(4)))
+    assert len(matching(plain_api, ["alpha"], limit=3).candidates) == 3
+    refused = refusal(lambda: matching(plain_api, ["alpha"], limit=4))
+    assert (refused.code, refused.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RESULT_TOO_LARGE")
+    assert refused.metadata["limit"] == str(64 * 1024)
+
+
 def test_statistics_follow_every_kind_of_write(api: Api) -> None:
     """Excludes statistics that only grow, and ones that count an updated chunk twice."""
     write(api, one="alpha beta", two="alpha")

@@ -191,6 +191,15 @@ def test_candidates_are_the_stored_chunks_without_their_vectors(api: Api) -> Non
     assert answer.revision == revision
 
 
+def test_an_answer_that_is_too_large_is_an_error_that_says_so(plain_api: Api) -> None:
+    """Excludes a message that the client's own limit refuses, and an answer that is cut."""
+    plain_api.upsert(*(chunk("source", f"{n} " + "x" * 20_000, index=n, vector=EAST) for n in range(4)))
+    assert len(nearest(plain_api, EAST, limit=3)) == 3
+    refused = refusal(lambda: nearest(plain_api, EAST, limit=4))
+    assert (refused.code, refused.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RESULT_TOO_LARGE")
+    assert refused.metadata["limit"] == str(64 * 1024)
+
+
 def test_a_new_vector_replaces_the_old_one_in_the_ranking(api: Api) -> None:
     """Excludes an index that keeps a row's first vector."""
     api.upsert(chunk("one", "passage", vector=EAST), chunk("two", "passage", vector=NORTH))

@@ -41,6 +41,7 @@ SAMPLES: Final[dict[type[ChunkstoreError], ChunkstoreError]] = {
         errors.EmbeddingQuotaError("it is over its limit"),
         errors.EmbeddingRejectedError("it refuses the text"),
         errors.StoreUnavailableError(),
+        errors.SnapshotExpiredError(),
         errors.NoFreeConnectionError(0.25),
         errors.StoreMismatchError(SECRET),
         service_errors.MalformedRequestError("document.text", "is not valid UTF-8"),

@@ -85,6 +85,7 @@ class IndexingSession:
             self._bytes_in_flight += size
             self._arrived.append(_Arrived(self._received, size, document))
             self._received += 1
+            self._pending[document.source_id] += 1
         if self._receiving is None:
             self._receiving = asyncio.create_task(self._receive())
 
@@ -128,7 +129,6 @@ class IndexingSession:
                 self._arrived = []
                 waiting = await self._received_now(arrived)
                 async with self._changed:
-                    self._pending.update(item.source_id for item in waiting)
                     self._waiting.extend(waiting)
                     self._changed.notify_all()
         except Exception as failure:

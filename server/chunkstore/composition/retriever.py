@@ -142,6 +142,8 @@ class ChunkRetriever:
         started = time.monotonic()
         try:
             vectors = await self._embeddings.embed([query])
+            if len(vectors) != 1:
+                raise EmbeddingFailedError("the provider returned another number of vectors than texts")
             return checked_vector(vectors[0], "query", self._chunks.dimension)
         except (EmbeddingFailedError, InvalidFieldError, DimensionMismatchError):
             elapsed = time.monotonic() - started
