@@ -5,6 +5,8 @@ Scores are compared by their bits, so stores that agree with the model agree wit
 
 from __future__ import annotations
 
+import itertools
+import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +73,26 @@ QUERIES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "BX-7741": (("7741", "bx", "bx-7741", "bx7741"), ("bx7741",)),
 }
 QUERY_VECTORS: Final = ((0.1, 0.2, 0.3, 0.4), (1.0, 0.0, 0.0, 0.0), (0.57721, 0.70711, -0.26535, 0.11235))
+
+WORDS: Final = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "rain",
+    "river",
+    "lamp",
+    "moon",
+    "salt",
+    "wind",
+    "bird",
+    "fish",
+    "gold",
+    "iron",
+    "kilo",
+    "zeta",
+]
+DEPTH: Final = 900
 
 HYBRID: Final = pb.RETRIEVAL_MODE_HYBRID
 SEMANTIC: Final = pb.RETRIEVAL_MODE_SEMANTIC
@@ -194,6 +216,30 @@ def test_every_store_does_what_the_model_does(servers: Servers, operations: list
     _compare_modes(api, model, "beta alpha")
 
 
+def test_a_larger_corpus_ranks_as_the_model_does(servers: Servers) -> None:
+    """Excludes what only shows past a few rows: a cut before the order is known, and an index that ages with writes.
+
+    Two thousand chunks are written in batches, and a third of them written anew, or removed, as it goes on.
+    """
+    randomly = random.Random(2009)
+    api = Api(servers.hashing, f"random-{uuid.uuid4().hex}")
+    model = CorpusModel(str.split)
+    for _number in range(20):
+        chunks = [_random_row(randomly) for _ in range(120)]
+        Upsert(tuple(chunks)).carry_out(api, model)
+        source = randomly.choice(chunks).source_id
+        kept = [row for row in model.of_source(source) if randomly.random() < 0.5]
+        Replace(source, tuple(kept), off=None).carry_out(api, model)
+    assert len(model.rows) > 1500
+    _compare_counts(api, model)
+    for terms in (("alpha",), ("alpha", "beta", "rain"), ("iron", "lamp", "moon"), tuple(WORDS)):
+        _compare_lexical(api, model, sorted(terms), limits=(900, 100, 10))
+    for _ in range(6):
+        _compare_semantic(api, model, _random_vector(randomly), limits=(900, 100, 10))
+    hybrid = [model.semantic(embedded("alpha beta")), model.lexical(["alpha", "beta"]), []]
+    _compare_retrieval(api, model, "alpha beta", 300, HYBRID, hybrid[0][:DEPTH], [each[:DEPTH] for each in hybrid[1:]])
+
+
 def test_the_model_can_tell_stores_apart() -> None:
     """Guards the test above: what it draws from holds ties, near-ties, and sums whose order can be seen."""
     rows = [row_of({"source_id": source, "text": text, "vector": VECTORS[1]}) for source in SOURCES for text in TEXTS]
@@ -231,9 +277,23 @@ def _compare_rows(api: Api, model: CorpusModel) -> None:
     assert list(api.reader.ListEntityChunks(request).chunks) == [row.read() for row in model.of_entity(ENTITY)]
 
 
-def _compare_lexical(api: Api, model: CorpusModel, terms: Sequence[str]) -> None:
+def _random_row(randomly: random.Random) -> Row:
+    words = randomly.choices(WORDS, weights=range(len(WORDS), 0, -1), k=randomly.randint(1, 9))
+    vector = None if randomly.random() < 0.2 else _random_vector(randomly)
+    source = f"source-{randomly.randrange(40)}"
+    return row_of({"source_id": source, "text": " ".join(words), "index": randomly.randrange(9), "vector": vector})
+
+
+def _random_vector(randomly: random.Random) -> tuple[float, ...]:
+    """One of a few directions, or close to one."""
+    middle = randomly.choice(VECTORS[5:])
+    assert middle is not None
+    return tuple(value + randomly.choice([0.0, 0.0, 1e-7, 1e-3, 0.1]) * randomly.gauss(0, 1) for value in middle)
+
+
+def _compare_lexical(api: Api, model: CorpusModel, terms: Sequence[str], limits: Sequence[int] = (100, 2)) -> None:
     expected = model.lexical(terms)
-    for limit in (100, 2):
+    for limit in limits:
         answer = api.lexical.ListLexicalCandidates(ListLexicalCandidatesRequest(terms=terms, limit=limit))
         assert [(candidate.chunk.id, candidate.score) for candidate in answer.candidates] == expected[:limit]
         statistics = answer.statistics
@@ -242,11 +302,11 @@ def _compare_lexical(api: Api, model: CorpusModel, terms: Sequence[str]) -> None
         assert answer.revision == model.revision
 
 
-def _compare_semantic(api: Api, model: CorpusModel, vector: Sequence[float]) -> None:
+def _compare_semantic(api: Api, model: CorpusModel, vector: Sequence[float], limits: Sequence[int] = (100, 2)) -> None:
     sent = Vector(values=vector)
     expected = model.semantic(tuple(sent.values))
     middle = expected[len(expected) // 2][1] if expected else 0.5
-    for limit, min_score in ((100, None), (2, None), (2, middle), (100, middle)):
+    for limit, min_score in itertools.product(limits, (None, middle)):
         request = ListSemanticCandidatesRequest(vector=sent, limit=limit, min_score=min_score)
         answer = api.semantic.ListSemanticCandidates(request)
         kept = [item for item in expected if min_score is None or item[1] >= min_score]

@@ -92,17 +92,19 @@ class ChunkRetriever:
         k: int = DEFAULT_K,
         mode: RetrievalMode = RetrievalMode.HYBRID,
         with_embeddings: bool = False,
+        query_vector: Vector | None = None,
     ) -> ChunkRetrievalResult:
         """The k best chunks, fused score descending, ties by id ascending; k 0 asks no channel and returns none.
 
         Raises InvalidFieldError for a blank query or a k outside [0, max_k]; RetrievalDegradedError where no requested
-        channel answered. A channel without provider, or whose provider fails, leaves the answer partial.
+        channel answered. A channel without provider, or whose provider fails, leaves the answer partial; with a
+        `query_vector`, as wide as the store's, no provider is asked.
         """
         self._check(query, k)
         if k == 0:
             return await self._nothing(tenant_id)
         started = time.monotonic()
-        vector = await self._query_vector(query, mode)
+        vector = await self._query_vector(query, mode) if query_vector is None else _asked_for(query_vector, mode)
 
         async def rank(corpus: CorpusSnapshot) -> ChunkRetrievalResult:
             answers = await asyncio.gather(
@@ -160,6 +162,10 @@ class ChunkRetriever:
         started = time.monotonic()
         found = await corpus.lexical_candidates(terms, self._depth)
         return _answered(channel, found.candidates, started)
+
+
+def _asked_for(vector: Vector, mode: RetrievalMode) -> Vector | ChannelReport:
+    return _not_requested(Channel.SEMANTIC).report if mode is RetrievalMode.LEXICAL else vector
 
 
 def _not_requested(channel: Channel) -> _Answer:

@@ -134,7 +134,9 @@ class ChunkstoreServer:
             SemanticCandidateServicer(chunks, retriever.depth), server
         )
         chunk_purge_service_pb2_grpc.add_ChunkPurgeServiceServicer_to_server(ChunkPurgeServicer(chunks), server)
-        retrieval_service_pb2_grpc.add_RetrievalServiceServicer_to_server(RetrievalServicer(retriever), server)
+        retrieval_service_pb2_grpc.add_RetrievalServiceServicer_to_server(
+            RetrievalServicer(retriever, chunks.dimension), server
+        )
         indexing_service_pb2_grpc.add_IndexingServiceServicer_to_server(indexing, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(
             StoreServicer(chunks, self._limits(retriever.depth), metadata.version("chunkstore")), server

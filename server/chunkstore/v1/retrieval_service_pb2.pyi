@@ -119,6 +119,7 @@ class RetrieveChunksRequest(_message.Message):
     K_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     INCLUDE_EMBEDDINGS_FIELD_NUMBER: _builtins.int
+    QUERY_VECTOR_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The query: plain text, of any characters but NUL; there is no query syntax. Blank is INVALID_ARGUMENT."""
     k: _builtins.int
@@ -127,6 +128,12 @@ class RetrieveChunksRequest(_message.Message):
     """Which channels to ask. Unspecified means hybrid."""
     include_embeddings: _builtins.bool
     """Whether to return the chunks' vectors."""
+    @_builtins.property
+    def query_vector(self) -> _chunk_pb2.Vector:
+        """The query's vector, where the caller has embedded the query itself, by the model of the stored vectors. Absent:
+        the server embeds the query. Bounds as for Chunk.embedding.
+        """
+
     def __init__(
         self,
         *,
@@ -134,10 +141,11 @@ class RetrieveChunksRequest(_message.Message):
         k: _builtins.int | None = ...,
         mode: Global___RetrievalMode.ValueType = ...,
         include_embeddings: _builtins.bool = ...,
+        query_vector: _chunk_pb2.Vector | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "k", b"k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "k", b"k", "query_vector", b"query_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "include_embeddings", b"include_embeddings", "k", b"k", "mode", b"mode", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "include_embeddings", b"include_embeddings", "k", b"k", "mode", b"mode", "query", b"query", "query_vector", b"query_vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__k: _TypeAlias = _typing.Literal["k"]  # noqa: Y015
     _WhichOneofArgType__k: _TypeAlias = _typing.Literal["_k", b"_k"]  # noqa: Y015

@@ -151,6 +151,16 @@ class MirroredChunkStore(PostgresChunkStore):
         """The adapter's name."""
         return "postgres-mirror"
 
+    @property
+    def mirrored_tenants(self) -> tuple[TenantId, ...]:
+        """The tenants in memory, the least recently asked first."""
+        return tuple(tenant_id for tenant_id, mirror in self._mirrors.items() if mirror.corpus is not None)
+
+    @property
+    def mirrored_bytes(self) -> int:
+        """Bytes of memory that their indexes take."""
+        return sum(mirror.size for mirror in self._mirrors.values())
+
     @asynccontextmanager
     async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[CorpusSnapshot]:
         """See ChunkStore."""
@@ -248,7 +258,7 @@ class MirroredChunkStore(PostgresChunkStore):
 
     def _make_room(self, keep: TenantId) -> None:
         """Drop the tenants asked least recently while all of them together take more memory than they may."""
-        excess = sum(mirror.size for mirror in self._mirrors.values()) - self.mirror_memory
+        excess = self.mirrored_bytes - self.mirror_memory
         for tenant_id, mirror in list(self._mirrors.items()):
             if tenant_id == keep or mirror.lock.locked():
                 continue

@@ -1,0 +1,226 @@
+"""A mirror answers as SQL does, and never from before the last commit, whoever made it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.databases import Wire, fresh_database
+
+from chunkstore.adapters.postgres import writes
+from chunkstore.adapters.postgres.mirror import MirroredChunkStore, MirrorSnapshot
+from chunkstore.adapters.postgres.snapshot import PostgresSnapshot
+from chunkstore.adapters.postgres.store import PostgresChunkStore
+from chunkstore.composition.reading import read_corpus
+from chunkstore.domain.analysis import analyzer
+from chunkstore.domain.chunk import StoredChunk
+from chunkstore.domain.errors import SnapshotExpiredError, StoreUnavailableError
+from chunkstore.domain.similarity import Vector
+from chunkstore.domain.text import TenantId
+from chunkstore.ports.chunk_store import ChunkStore, CorpusSnapshot, SourceReplacement
+
+TENANT, OTHER = TenantId("a"), TenantId("b")
+DIMENSION = 4
+QUERY = np.array([1.0, 0.5, -0.25, 2.0], dtype=np.float32)
+WORDS = ("alpha", "beta", "gamma", "delta")
+VECTORS = [np.array(v, dtype=np.float32) for v in ((1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 0, 1e-7), (2, 2, 0, 0))]
+
+
+async def _opened(kind: type[PostgresChunkStore], dsn: str) -> Any:
+    return await kind.open(dsn, dimension=DIMENSION, analyzer=analyzer("standard"), pool_size=4)
+
+
+@pytest.fixture
+async def stores(
+    newest_server: str,
+) -> AsyncIterator[tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore]]:
+    """Two mirrors on one database, as of two servers, and SQL to compare them with."""
+    async with fresh_database(newest_server) as dsn:
+        opened = [await _opened(kind, dsn) for kind in (MirroredChunkStore, MirroredChunkStore, PostgresChunkStore)]
+        try:
+            yield opened[0], opened[1], opened[2]
+        finally:
+            for store in opened:
+                await store.aclose()
+
+
+def _chunk(source_id: str, text: str, index: int = 0, embedding: Vector | None = None) -> StoredChunk:
+    return StoredChunk(source_id, text, index, 0, len(text), embedding=embedding)
+
+
+async def _replace(store: ChunkStore, source_id: str, chunks: Sequence[StoredChunk], tenant: TenantId = TENANT) -> None:
+    await store.replace_sources(tenant, [SourceReplacement(source_id, chunks)])
+
+
+async def _answer(store: ChunkStore, tenant: TenantId = TENANT, limit: int = 50) -> Any:
+    async def work(corpus: CorpusSnapshot) -> Any:
+        lexical = await corpus.lexical_candidates(["alpha", "gamma", "absent"], limit)
+        semantic = await corpus.semantic_candidates(QUERY, limit)
+        ids = [candidate.chunk_id for candidate in lexical.candidates] + [candidate.chunk_id for candidate in semantic]
+        return corpus.counts, lexical, semantic, await corpus.chunks(ids, with_embeddings=True)
+
+    return await read_corpus(store, tenant, work)
+
+
+async def test_two_mirrors_agree_with_sql_after_every_write_of_either(
+    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+) -> None:
+    """Inserts, updates, re-embeddings, orphans, purges: ids, order, score bits, counts and rows."""
+    one, other, sql = stores
+    choice = random.Random(7)
+    for _ in range(120):
+        store = choice.choice((one, other))
+        source = f"s{choice.randrange(8)}"
+        chunks = [
+            _chunk(
+                source,
+                " ".join(choice.choices(WORDS, k=choice.randrange(1, 5))),
+                index,
+                choice.choice([*VECTORS, None]),
+            )
+            for index in range(choice.randrange(4))
+        ]
+        action = choice.random()
+        if action < 0.6:
+            await _replace(store, source, chunks)
+        elif action < 0.85:
+            await store.upsert_many(TENANT, chunks)
+        elif action < 0.98:
+            await store.purge_source(TENANT, source)
+        else:
+            await store.purge_tenant(TENANT)
+        expected = await _answer(sql)
+        assert await _answer(one) == expected
+        assert await _answer(other) == expected
+
+
+async def test_a_read_is_never_older_than_the_last_acknowledged_write_of_another_server(
+    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+) -> None:
+    reader, writer, _ = stores
+    acknowledged = 0
+
+    async def write() -> None:
+        nonlocal acknowledged
+        for version in range(1, 301):
+            await _replace(writer, "s", [_chunk("s", f"alpha {part} v{version}", part) for part in range(3)])
+            acknowledged = version
+
+    writing = asyncio.create_task(write())
+    reads = 0
+    while not writing.done():
+        floor = acknowledged
+        rows = (await _answer(reader))[3]
+        versions = {int(chunk.text.rsplit("v", 1)[1]) for chunk in rows}
+        assert len(versions) <= 1, "a mixture of two versions"
+        assert not floor or len(rows) == 3
+        assert min(versions, default=0) >= floor
+        reads += 1
+    await writing
+    assert reads > 10
+
+
+async def test_a_row_that_goes_after_it_was_ranked_is_ranked_again(
+    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+) -> None:
+    mirror, other, _ = stores
+    await _replace(mirror, "s", [_chunk("s", "alpha old")])
+    await _answer(mirror)
+    runs = 0
+
+    async def work(corpus: CorpusSnapshot) -> list[StoredChunk]:
+        nonlocal runs
+        runs += 1
+        found = await corpus.lexical_candidates(["alpha"], 5)
+        if runs == 1:
+            assert isinstance(corpus, MirrorSnapshot)
+            await corpus.require_current()
+            await _replace(other, "s", [_chunk("s", "alpha new")])
+        return await corpus.chunks([candidate.chunk_id for candidate in found.candidates])
+
+    assert [chunk.text for chunk in await read_corpus(mirror, TENANT, work)] == ["alpha new"]
+    assert runs == 2
+
+
+async def test_candidates_alone_are_not_older_than_the_last_commit_either(
+    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+) -> None:
+    mirror, other, _ = stores
+    await _replace(mirror, "s", [_chunk("s", "alpha")])
+    await _answer(mirror)
+    await _replace(other, "t", [_chunk("t", "alpha")])
+    with pytest.raises(SnapshotExpiredError):
+        async with mirror.snapshot(TENANT) as corpus:
+            assert len((await corpus.lexical_candidates(["alpha"], 5)).candidates) == 1
+
+    async def count(corpus: CorpusSnapshot) -> int:
+        return len((await corpus.lexical_candidates(["alpha"], 5)).candidates)
+
+    assert await read_corpus(mirror, TENANT, count) == 2
+
+
+async def test_a_tenant_that_does_not_fit_is_ranked_in_sql(
+    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+) -> None:
+    mirror, _, sql = stores
+    mirror.mirror_memory = 10
+    await _replace(mirror, "s", [_chunk("s", "alpha", embedding=VECTORS[0])])
+    async with mirror.snapshot(TENANT) as corpus:
+        assert isinstance(corpus, PostgresSnapshot)
+    assert await _answer(mirror) == await _answer(sql)
+
+
+async def test_the_tenant_asked_least_recently_makes_room(
+    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+) -> None:
+    mirror, _, sql = stores
+    for tenant in (TENANT, OTHER):
+        await _replace(mirror, "s", [_chunk("s", f"alpha {n}", n, VECTORS[0]) for n in range(50)], tenant)
+    await _answer(mirror)
+    mirror.mirror_memory = mirror.mirrored_bytes * 3 // 2
+    await _answer(mirror, OTHER)
+    assert mirror.mirrored_tenants == (OTHER,)
+    assert mirror.mirrored_bytes <= mirror.mirror_memory
+    assert await _answer(mirror) == await _answer(sql)
+
+
+async def test_removals_that_are_forgotten_make_the_mirror_load_anew(
+    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writes, "REMOVALS_KEPT", 3)
+    mirror, other, sql = stores
+    await _replace(mirror, "s", [_chunk("s", "alpha 0")])
+    await _answer(mirror)
+    for version in range(1, 20):
+        await _replace(other, "s", [_chunk("s", f"alpha {version}")])
+    assert len(await other.rows("SELECT FROM chunkstore.removals")) <= 6
+    assert await _answer(mirror) == await _answer(sql)
+
+
+async def test_forgotten_vectors_are_forgotten_by_the_mirror(
+    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+) -> None:
+    mirror, _, sql = stores
+    await _replace(mirror, "s", [_chunk("s", "alpha", embedding=VECTORS[0])])
+    assert len((await _answer(mirror))[2]) == 1
+    await sql.clear_embeddings(dimension=DIMENSION, embedding_model=None)
+    assert (await _answer(mirror))[2] == []
+
+
+async def test_a_lost_database_is_an_error_and_not_an_old_answer(newest_server: str) -> None:
+    async with fresh_database(newest_server) as dsn, Wire(dsn) as wire:
+        mirror = await _opened(MirroredChunkStore, wire.dsn)
+        try:
+            await _replace(mirror, "s", [_chunk("s", "alpha")])
+            await _answer(mirror)
+            await wire.cut()
+            with pytest.raises(StoreUnavailableError):
+                await _answer(mirror)
+            await wire.mend()
+            assert len((await _answer(mirror))[3]) == 1
+        finally:
+            await mirror.aclose()
