@@ -43,6 +43,7 @@ class ServiceError(Exception):
         self, code: grpc.StatusCode, message: str, reason: str = "", metadata: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(f"{code.name}{f' ({reason})' if reason else ''}: {message}")
+        self.message = message
         self.code = code
         self.reason = reason
         self.metadata = dict(metadata or {})
@@ -216,7 +217,7 @@ def _made(kind: type[MessageT], **fields: Any) -> MessageT:
             message.MergeFrom(kind(**{name: value}))
         except (UnicodeError, ValueError, TypeError):
             raise _refused(
-                name, "is not valid: text must be Unicode without lone surrogates, numbers in range"
+                name, "is not valid: it must be Unicode without lone surrogates, and numbers in range"
             ) from None
     return message
 
@@ -231,7 +232,7 @@ def _unsendable(place: int, error: ServiceError) -> DocumentOutcome:
         error=indexing_service_pb2.DocumentError(
             code=code_pb2.INVALID_ARGUMENT,
             reason=error_reason_pb2.ERROR_REASON_INVALID_FIELD,
-            message=str(error),
+            message=error.message,
             field=f"document.{error.field}",
         ),
     )

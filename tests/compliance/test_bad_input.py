@@ -47,6 +47,7 @@ REPLACE = "ChunkWriterService/ReplaceSource"
 SEMANTIC = "SemanticCandidateService/ListSemanticCandidates"
 LEXICAL = "LexicalCandidateService/ListLexicalCandidates"
 INDEX = "IndexingService/IndexDocuments"
+RETRIEVE = "RetrievalService/RetrieveChunks"
 
 SOURCE: Final = "canary source"
 TEXT: Final = "canary text"
@@ -86,7 +87,7 @@ REQUESTS: Final[dict[str, Message]] = {
     SEMANTIC: ListSemanticCandidatesRequest(vector=Vector(values=EAST), limit=1),
     "ChunkPurgeService/PurgeSource": PurgeSourceRequest(source_id="canary absent"),
     "ChunkPurgeService/PurgeTenant": PurgeTenantRequest(),
-    "RetrievalService/RetrieveChunks": RetrieveChunksRequest(query="canary query"),
+    RETRIEVE: RetrieveChunksRequest(query="canary query"),
     INDEX: _full_document(),
     "StoreService/GetStoreInfo": GetStoreInfoRequest(),
 }
@@ -276,6 +277,8 @@ def _bad_vectors() -> Iterator[Bad]:
         yield from _writes(f"{name}, stored", "embedding", chunk(SOURCE, TEXT, vector=vector), reason)
         query = ListSemanticCandidatesRequest(vector=Vector(values=vector), limit=1)
         yield Bad(f"{name}, queried", SEMANTIC, query, "vector", reason)
+        brought = RetrieveChunksRequest(query="alpha", query_vector=Vector(values=vector))
+        yield Bad(f"{name}, brought with a query", RETRIEVE, brought, "query_vector", reason)
 
 
 def _bad_places() -> Iterator[Bad]:

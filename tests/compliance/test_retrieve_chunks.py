@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import grpc
 import pytest
 from tests.compliance import ties
@@ -11,7 +13,7 @@ from tests.compliance.provider import embedded, turned
 from tests.compliance.wire import Api, refusal
 
 from chunkstore.v1 import retrieval_service_pb2 as pb
-from chunkstore.v1.chunk_pb2 import Chunk
+from chunkstore.v1.chunk_pb2 import Chunk, Vector
 from chunkstore.v1.retrieval_service_pb2 import (
     ChannelReport,
     RetrievalMode,
@@ -42,8 +44,11 @@ def retrieve(
     k: int | None = None,
     mode: RetrievalMode.ValueType = HYBRID,
     include_embeddings: bool = False,
+    vector: Sequence[float] | None = None,
 ) -> RetrieveChunksResponse:
     request = RetrieveChunksRequest(query=query, k=k, mode=mode, include_embeddings=include_embeddings)
+    if vector is not None:
+        request.query_vector.CopyFrom(Vector(values=vector))
     return api.retrieval.RetrieveChunks(request)
 
 
@@ -260,6 +265,44 @@ class TestWithoutProvider:
     def test_a_blank_query_is_refused_first(self, plain_api: Api) -> None:
         """Excludes telling the caller to try again with what can never work."""
         assert refusal(lambda: retrieve(plain_api, " ", mode=SEMANTIC)).field == "query"
+
+
+class TestOwnVector:
+    """A query may bring the vector that it was embedded as."""
+
+    def test_is_what_the_semantic_channel_ranks_by(self, api: Api) -> None:
+        """Excludes embedding the query all the same."""
+        api.upsert(ranked("query's", semantic=1), chunk("vector's", "filler", vector=turned(QUERY, 90)))
+        assert sources(retrieve(api, mode=SEMANTIC)) == ["query's", "vector's"]
+        answer = retrieve(api, mode=SEMANTIC, vector=turned(QUERY, 90))
+        assert sources(answer) == ["vector's", "query's"]
+        assert answer.chunks[0].semantic == 1.0
+
+    def test_needs_no_provider(self, plain_api: Api) -> None:
+        """Excludes an answer called partial although every channel answered."""
+        plain_api.upsert(ranked("near", semantic=2), ranked("both", semantic=1, lexical=2), ranked("words", lexical=1))
+        answer = retrieve(plain_api, vector=embedded(QUERY))
+        assert sources(answer) == ["both", "words", "near"]
+        assert statuses(answer) == ["ANSWERED", "ANSWERED", "NOT_REQUESTED"]
+        assert (answer.partial, channel(answer, pb.CHANNEL_SEMANTIC).reason) == (False, "")
+        assert sources(retrieve(plain_api, mode=SEMANTIC, vector=embedded(QUERY))) == ["both", "near"]
+
+    def test_gives_the_answer_that_the_provider_s_would(self, api: Api) -> None:
+        """Excludes a vector that is rounded or normalised on its way."""
+        api.upsert(*(ranked(f"source-{n}", semantic=1 + n % 4, lexical=1 + n % 3) for n in range(12)))
+        answer, own = retrieve(api), retrieve(api, vector=embedded(QUERY))
+        assert list(own.chunks) == list(answer.chunks)
+
+    def test_asks_no_channel_that_the_mode_does_not(self, api: Api) -> None:
+        """Excludes a vector that turns a lexical query into a hybrid one."""
+        api.upsert(ranked("near", semantic=1), ranked("words", lexical=1))
+        answer = retrieve(api, mode=LEXICAL, vector=embedded(QUERY))
+        assert sources(answer) == ["words"]
+        assert statuses(answer) == ["NOT_REQUESTED", "ANSWERED", "NOT_REQUESTED"]
+
+    def test_does_not_stand_for_the_query(self, api: Api) -> None:
+        """Excludes a query that is blank for one channel."""
+        assert refusal(lambda: retrieve(api, " ", vector=embedded(QUERY))).field == "query"
 
 
 class TestFusion:

@@ -14,6 +14,7 @@ from tests.serving import serving
 
 from chunkstore.adapters.chunking.splitter import TextChunker
 from chunkstore.adapters.memory.store import InMemoryChunkStore
+from chunkstore.composition import retriever
 from chunkstore.composition.indexer import Document, DocumentIndexer
 from chunkstore.composition.indexing_session import MAX_DOCUMENTS_IN_FLIGHT, IndexingSession
 from chunkstore.composition.settings import Settings, StoreKind
@@ -149,6 +150,20 @@ async def test_a_slow_provider_is_no_idle_stream() -> None:
         await provider.waiting.wait()
         asyncio.get_running_loop().call_later(0.7, provider.gate.set)
         assert (await _outcome(stream)).source_id == "slow"
+
+
+async def test_a_query_waits_for_its_embedding_for_a_bounded_time_and_is_partial_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retriever, "QUERY_EMBEDDING_TIMEOUT", 0.2)
+    async with running(GatedProvider()) as run:
+        request = retrieval_pb.RetrieveChunksRequest(query="words")
+        answer = await RetrievalServiceStub(run.channel).RetrieveChunks(request, metadata=TENANT, timeout=5.0)
+        assert answer.partial
+        assert [(report.status, report.reason) for report in answer.channels[:2]] == [
+            (retrieval_pb.CHANNEL_STATUS_FAILED, "EMBEDDING_FAILED"),
+            (retrieval_pb.CHANNEL_STATUS_ANSWERED, ""),
+        ]
 
 
 def test_a_client_that_sends_without_reading_is_held_back_and_ended() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.databases import Wire, connected, fresh_database, running_postgres
+from tests.databases import Wire, connected, fresh_database, run_sql, running_postgres
 from tests.inprocess import DIMENSION, TENANT, GatedProvider, Running, running, status_of
 
 from chunkstore.adapters.embedding.hashing import HashingProvider
@@ -331,6 +331,42 @@ async def test_a_store_made_otherwise_is_refused_in_one_line_that_names_both(
     for name in named:
         assert name in line
     assert "listening" not in refused.stdout
+
+
+async def test_a_server_left_running_through_a_migration_refuses_and_stops_serving(dsn: str) -> None:
+    async with _running(dsn) as run:
+        request = reader_pb.ListSourcesRequest()
+        await ChunkReaderServiceStub(run.channel).ListSources(request, metadata=TENANT)
+        stream = IndexingServiceStub(run.channel).IndexDocuments(metadata=TENANT)
+        await stream.write(_document("s", "words"))
+        assert (await _outcome(stream)).WhichOneof("result") == "indexed"
+        command = [sys.executable, "-m", "chunkstore.cli.main", "backfill", "lexical", "--analyzer", "german", "--dsn"]
+        await asyncio.to_thread(subprocess.run, [*command, dsn], check=True, timeout=60, capture_output=True)
+        query = retrieval_pb.RetrieveChunksRequest(query="words")
+        call = RetrievalServiceStub(run.channel).RetrieveChunks(query, metadata=TENANT)
+        assert await status_of(call) == (grpc.StatusCode.FAILED_PRECONDITION, "STORE_MISMATCH")
+        await stream.write(_document("t", "words"))
+        assert (await _outcome(stream)).error.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]
+        health = health_pb2_grpc.HealthStub(run.channel)
+
+        async def not_serving() -> bool:
+            answer = await health.Check(health_pb2.HealthCheckRequest())
+            return bool(answer.status == health_pb2.HealthCheckResponse.NOT_SERVING)
+
+        await _until(not_serving)
+
+
+async def test_a_role_that_may_not_migrate_is_told_so_in_one_line(dsn: str, server_dsn: str) -> None:
+    await run_sql(dsn, "DROP ROLE IF EXISTS limited; CREATE ROLE limited LOGIN")
+    command = [sys.executable, "-m", "chunkstore.cli.main", "serve", "--address", "127.0.0.1:0", "--dsn"]
+    limited = dsn.replace("postgres:@", "limited:@")
+    assert limited != dsn
+    refused = await asyncio.to_thread(
+        subprocess.run, [*command, limited], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert refused.returncode == 1
+    [line] = refused.stderr.strip().splitlines()
+    assert "chunkstore migrate" in line
 
 
 async def test_an_absent_database_ends_the_start_in_one_line_without_the_password() -> None:

@@ -123,6 +123,17 @@ def test_index_exits_with_1_if_any_document_failed_and_names_it(address: str, tm
     assert _run("index", str(tmp_path), "--address", address, "--tenant", "cli").returncode == 0
 
 
+def test_index_refuses_a_source_id_that_two_files_would_share(address: str, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.txt").write_text(f"text of {folder}")
+    folders = (str(tmp_path / "a"), str(tmp_path / "b"))
+    ran = _run("index", *folders, "--address", address, "--tenant", "twice", "--json")
+    report = json.loads(ran.stdout)
+    assert (ran.returncode, report["indexed"], report["failed"]) == (1, 1, 1)
+    assert "same.txt" in report["failures"][0]
+
+
 def test_query_prints_a_table_or_json_and_fails_in_one_line(address: str) -> None:
     assert "complete answer" in _run("query", "refunds", "--address", address, "--tenant", "cli").stdout
     answer = json.loads(_run("query", "refunds", "--address", address, "--tenant", "cli", "--json").stdout)

@@ -43,7 +43,6 @@ SAMPLES: Final[dict[type[ChunkstoreError], ChunkstoreError]] = {
         errors.StoreUnavailableError(),
         errors.SnapshotExpiredError(),
         errors.NoFreeConnectionError(0.25),
-        errors.SnapshotExpiredError(),
         errors.StoreMismatchError(SECRET),
         service_errors.MalformedRequestError("document.text", "is not valid UTF-8"),
         service_errors.TooManyCallsError(7),
@@ -54,13 +53,8 @@ SAMPLES: Final[dict[type[ChunkstoreError], ChunkstoreError]] = {
     )
 }
 
-# Those that share the row of their base, INTERNAL, on purpose: a mismatch ends a server before it serves, and an expired
-# snapshot is read again.
-WITHOUT_A_ROW_OF_THEIR_OWN: Final = {
-    errors.StoreMismatchError,
-    errors.SnapshotExpiredError,
-    service_errors.InternalError,
-}
+# Those that share the row of their base on purpose: both are INTERNAL, and a mismatch ends a server before it serves.
+WITHOUT_A_ROW_OF_THEIR_OWN: Final = {errors.StoreMismatchError, service_errors.InternalError}
 
 every_error = pytest.mark.parametrize("kind", SAMPLES, ids=lambda kind: kind.__name__)
 

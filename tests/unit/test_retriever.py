@@ -261,6 +261,21 @@ class TestChannels:
         limits = {call[0]: call[-1] for call in store.calls if call[0] in {"semantic", "lexical"}}
         assert limits == {"semantic": 80, "lexical": 80}
 
+    @pytest.mark.parametrize(("mode", "asked"), [(HYBRID, 1), (SEMANTIC, 1), (LEXICAL, 0)])
+    async def test_a_query_s_own_vector_asks_no_provider(
+        self, retriever: ChunkRetriever, store: SpyStore, mode: RetrievalMode, asked: int
+    ) -> None:
+        """Excludes paying a model for what the caller brings, and a channel that the mode does not ask for."""
+        result = await retriever.retrieve_chunks("alpha", TENANT, mode=mode, query_vector=NORTH)
+        called = [call[0] for call in store.calls]
+        assert (called.count("embed"), called.count("semantic")) == (0, asked)
+        scores = {each.chunk.source_id: each.semantic.score for each in result.chunks if each.semantic}
+        assert scores == ({"both": 1.0, "near": 0.5} if asked else {})
+
+    async def test_a_query_s_own_vector_of_another_width_is_refused(self, retriever: ChunkRetriever) -> None:
+        with pytest.raises(DimensionMismatchError):
+            await retriever.retrieve_chunks("alpha", TENANT, query_vector=checked_vector([1.0, 0.0, 0.0], "vector"))
+
     async def test_the_identifier_channel_asks_for_identifiers_alone(
         self, retriever: ChunkRetriever, store: SpyStore
     ) -> None:

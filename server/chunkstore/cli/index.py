@@ -47,7 +47,7 @@ def index(
 ) -> None:
     """Stream documents into a running server. Exits with 1 if any document was not stored."""
     unreadable: list[str] = []
-    documents = list(_documents(paths, unreadable))
+    documents = list(_distinct(_documents(paths, unreadable), unreadable))
     with ChunkstoreClient(address, tenant) as client, _progress() as progress:
         task = progress.add_task("indexing", total=len(documents))
         try:
@@ -87,6 +87,17 @@ def _documents(paths: Iterable[Path], unreadable: list[str]) -> Iterator[Documen
                 yield Document(file.relative_to(root).as_posix(), text, SUFFIXES[file.suffix])
             elif not path.is_dir():
                 unreadable.append(f"{file}: is none of {', '.join(SUFFIXES)}")
+
+
+def _distinct(documents: Iterable[Document], unreadable: list[str]) -> Iterator[Document]:
+    """The documents, without those whose source id an earlier one has: each would replace the one before."""
+    seen: set[str] = set()
+    for document in documents:
+        if document.source_id in seen:
+            unreadable.append(f"{document.source_id}: is the source id of an earlier document too")
+            continue
+        seen.add(document.source_id)
+        yield document
 
 
 def _document_of_line(line: bytes) -> Document:

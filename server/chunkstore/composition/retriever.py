@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chunkstore.composition.reading import read_corpus
-from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import (
     DimensionMismatchError,
     EmbeddingFailedError,
@@ -36,6 +36,8 @@ MAX_QUERY_BYTES = 32 * 1024
 DEFAULT_K = 10
 DEFAULT_MAX_K = 300
 DEFAULT_OVERFETCH = 3
+# Seconds that a query waits for its embedding; a provider may try for longer, which suits indexing alone.
+QUERY_EMBEDDING_TIMEOUT = 10.0
 
 Candidates = Sequence[SemanticCandidate | LexicalCandidate]
 
@@ -143,11 +145,12 @@ class ChunkRetriever:
             return ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_CONFIGURED, "NO_EMBEDDING_PROVIDER")
         started = time.monotonic()
         try:
-            vectors = await self._embeddings.embed([query])
+            async with asyncio.timeout(QUERY_EMBEDDING_TIMEOUT):
+                vectors = await self._embeddings.embed([query])
             if len(vectors) != 1:
                 raise EmbeddingFailedError("the provider returned another number of vectors than texts")
             return checked_vector(vectors[0], "query", self._chunks.dimension)
-        except (EmbeddingFailedError, InvalidFieldError, DimensionMismatchError):
+        except (EmbeddingFailedError, InvalidFieldError, DimensionMismatchError, TimeoutError):
             elapsed = time.monotonic() - started
             return ChannelReport(Channel.SEMANTIC, ChannelStatus.FAILED, "EMBEDDING_FAILED", elapsed=elapsed)
 
@@ -190,15 +193,13 @@ async def _winners(
     """Fuse the channels' rankings and read the k best chunks, each with every channel's opinion of it."""
     rankings = [[candidate.chunk_id for candidate in answer.candidates] for answer in answers]
     fused = reciprocal_rank_fusion(rankings)[:k]
-    opinions = [_opinions(answer.candidates) for answer in answers]
+    ranks = [dict(zip(ranking, itertools.count(1), strict=False)) for ranking in rankings]
     chunks = await corpus.chunks([identifier for identifier, _ in fused], with_embeddings=with_embeddings)
     return tuple(
-        ScoredChunk(chunk, score, *(opinion.get(identifier) for opinion in opinions))
-        for chunk, (identifier, score) in zip(chunks, fused, strict=True)
+        ScoredChunk(chunk, score, *map(_opinion, answers, (known.get(chunk.id) for known in ranks)))
+        for chunk, (_, score) in zip(chunks, fused, strict=True)
     )
 
 
-def _opinions(candidates: Candidates) -> dict[ChunkId, ChannelScore]:
-    return {
-        candidate.chunk_id: ChannelScore(candidate.score, rank) for rank, candidate in enumerate(candidates, start=1)
-    }
+def _opinion(answer: _Answer, rank: int | None) -> ChannelScore | None:
+    return None if rank is None else ChannelScore(answer.candidates[rank - 1].score, rank)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 
@@ -18,8 +19,7 @@ class CorpusStatistics:
     doc_frequencies: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class LexicalCandidate:
+class LexicalCandidate(NamedTuple):
     """A chunk that holds at least one asked term: its BM25 score, its length in terms, and the counts behind it."""
 
     chunk_id: ChunkId
@@ -36,8 +36,7 @@ class LexicalCandidates:
     statistics: CorpusStatistics
 
 
-@dataclass(frozen=True, slots=True)
-class SemanticCandidate:
+class SemanticCandidate(NamedTuple):
     """An embedded chunk and its score `1 - cosine distance / 2`, in [0, 1]."""
 
     chunk_id: ChunkId

@@ -86,8 +86,9 @@ class CorpusIndex:
             raise DimensionMismatchError(expected=self.dimension, actual=vector.size, field="vector")
         if limit == 0 or not self.embedded_count:
             return []
-        approximate = [_approximate_scores(segment, vector) for segment in self.segments]
-        everything = np.concatenate(approximate)
+        unit = (vector / np.sqrt(np.square(vector, dtype=np.float64).sum())).astype(np.float32)
+        approximate = [_approximate_scores(segment, unit) for segment in self.segments]
+        everything = approximate[0] if len(approximate) == 1 else np.concatenate(approximate)
         kept = min(limit, self.embedded_count)
         least = float(np.partition(everything, everything.size - kept)[everything.size - kept])
         least -= 2 * rounding_margin(self.dimension)
@@ -194,11 +195,14 @@ def _present(terms: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
     return {term: count for term, count in zip(terms, counts, strict=True) if count}
 
 
-def _approximate_scores(segment: Segment, vector: Vector) -> Scores:
-    """float32 scores of the segment's vectors; minus infinity for dead rows."""
-    unit = (vector / np.sqrt(np.square(vector, dtype=np.float64).sum())).astype(np.float32)
-    scores: Scores = 0.5 + 0.5 * (segment.vectors @ unit).astype(np.float64) * segment.inverse_norms
-    scores[~segment.alive[segment.vector_rows]] = -np.inf
+def _approximate_scores(segment: Segment, unit: Vector) -> npt.NDArray[np.float32]:
+    """float32 scores of the segment's vectors against a unit vector; minus infinity for dead rows."""
+    scores: npt.NDArray[np.float32] = segment.vectors @ unit
+    scores *= segment.inverse_norms
+    scores *= np.float32(0.5)
+    scores += np.float32(0.5)
+    if segment.live_count < segment.alive.size:
+        scores[~segment.alive[segment.vector_rows]] = -np.inf
     return scores
 
 

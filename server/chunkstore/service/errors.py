@@ -107,6 +107,7 @@ _TABLE: dict[type[errors.ChunkstoreError], _Row] = {
     errors.EmbeddingQuotaError: _Row(_C.RESOURCE_EXHAUSTED, _R.ERROR_REASON_EMBEDDING_FAILED),
     errors.EmbeddingRejectedError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_EMBEDDING_REJECTED),
     errors.StoreUnavailableError: _Row(_C.UNAVAILABLE, _R.ERROR_REASON_STORE_UNAVAILABLE),
+    errors.StoreMismatchError: _Row(_C.FAILED_PRECONDITION, _R.ERROR_REASON_STORE_MISMATCH),
     errors.SnapshotExpiredError: _Row(_C.UNAVAILABLE, _R.ERROR_REASON_STORE_UNAVAILABLE),
     errors.NoFreeConnectionError: _Row(_C.RESOURCE_EXHAUSTED, _R.ERROR_REASON_NO_FREE_CONNECTION, _timeout),
     TooManyCallsError: _Row(

@@ -43,6 +43,9 @@ class HealthMonitor:
             serving = True
         except (ChunkstoreError, TimeoutError):
             serving = False
+        except Exception:
+            _log.exception("health check failed")
+            serving = False
         if serving is self._serving:
             return
         _log.info("health changed", serving=serving)

@@ -65,7 +65,7 @@ SERVICES: Final = tuple(
 
 # Clients may ping an idle connection as often as every 10 seconds, which is grpc-go's floor.
 _OPTIONS: Final = (
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),

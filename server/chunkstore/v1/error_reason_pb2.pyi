@@ -68,6 +68,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT. The embedding provider refuses the text; trying again will not help. No metadata."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 18
     """INTERNAL. A defect of the server; its log holds the details. No metadata."""
+    ERROR_REASON_STORE_MISMATCH: _ErrorReason.ValueType  # 19
+    """FAILED_PRECONDITION. The store has been migrated to another analyzer or model than this server was started with;
+    it must be started anew. No metadata.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo in the status of a failed call, without the prefix
@@ -121,4 +125,8 @@ ERROR_REASON_EMBEDDING_REJECTED: ErrorReason.ValueType  # 17
 """INVALID_ARGUMENT. The embedding provider refuses the text; trying again will not help. No metadata."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 18
 """INTERNAL. A defect of the server; its log holds the details. No metadata."""
+ERROR_REASON_STORE_MISMATCH: ErrorReason.ValueType  # 19
+"""FAILED_PRECONDITION. The store has been migrated to another analyzer or model than this server was started with;
+it must be started anew. No metadata.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -47,7 +47,7 @@ class GetStoreInfoResponse(_message.Message):
     CORPUS_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     adapter: _builtins.str
-    """The adapter: memory or postgres."""
+    """The adapter: memory, postgres (ranked in SQL), or postgres-mirror (ranked in memory)."""
     dimension: _builtins.int
     """Width of every vector."""
     embedding_model: _builtins.str

@@ -71,6 +71,9 @@ const (
 	ErrorReason_ERROR_REASON_EMBEDDING_REJECTED ErrorReason = 17
 	// INTERNAL. A defect of the server; its log holds the details. No metadata.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 18
+	// FAILED_PRECONDITION. The store has been migrated to another analyzer or model than this server was started with;
+	// it must be started anew. No metadata.
+	ErrorReason_ERROR_REASON_STORE_MISMATCH ErrorReason = 19
 )
 
 // Enum value maps for ErrorReason.
@@ -95,6 +98,7 @@ var (
 		16: "ERROR_REASON_SERVER_DRAINING",
 		17: "ERROR_REASON_EMBEDDING_REJECTED",
 		18: "ERROR_REASON_INTERNAL",
+		19: "ERROR_REASON_STORE_MISMATCH",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":        0,
@@ -116,6 +120,7 @@ var (
 		"ERROR_REASON_SERVER_DRAINING":    16,
 		"ERROR_REASON_EMBEDDING_REJECTED": 17,
 		"ERROR_REASON_INTERNAL":           18,
+		"ERROR_REASON_STORE_MISMATCH":     19,
 	}
 )
 
@@ -150,7 +155,7 @@ var File_chunkstore_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	" chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\x92\x05\n" +
+	" chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\xb3\x05\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -171,7 +176,8 @@ const file_chunkstore_v1_error_reason_proto_rawDesc = "" +
 	"\x18ERROR_REASON_STREAM_IDLE\x10\x0f\x12 \n" +
 	"\x1cERROR_REASON_SERVER_DRAINING\x10\x10\x12#\n" +
 	"\x1fERROR_REASON_EMBEDDING_REJECTED\x10\x11\x12\x19\n" +
-	"\x15ERROR_REASON_INTERNAL\x10\x12BHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
+	"\x15ERROR_REASON_INTERNAL\x10\x12\x12\x1f\n" +
+	"\x1bERROR_REASON_STORE_MISMATCH\x10\x13BHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
 
 var (
 	file_chunkstore_v1_error_reason_proto_rawDescOnce sync.Once

@@ -63,7 +63,7 @@ func (*GetStoreInfoRequest) Descriptor() ([]byte, []int) {
 // GetStoreInfoResponse describes the store as the calling tenant sees it.
 type GetStoreInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The adapter: memory or postgres.
+	// The adapter: memory, postgres (ranked in SQL), or postgres-mirror (ranked in memory).
 	Adapter string `protobuf:"bytes,1,opt,name=adapter,proto3" json:"adapter,omitempty"`
 	// Width of every vector.
 	Dimension int32 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`

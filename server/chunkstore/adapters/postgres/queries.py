@@ -40,8 +40,6 @@ MIGRATIONS_TABLE: Final = "SELECT to_regclass('chunkstore.schema_migrations')::t
 SETTINGS_TABLE: Final = "SELECT to_regclass('chunkstore.settings')::text"
 APPLIED_MIGRATIONS: Final = "SELECT number FROM chunkstore.schema_migrations"
 
-PING: Final = "SELECT 1 FROM chunkstore.settings"
-
 VECTOR_WIDTH: Final = """
 SELECT atttypmod FROM pg_attribute
 WHERE attrelid = to_regclass('chunkstore.chunks') AND attname = 'embedding' AND NOT attisdropped

@@ -76,6 +76,11 @@ async def ensure_schema(database: Database, dimension: int) -> None:
                 raise StoreMismatchError(
                     "the PostgreSQL server lacks the extension vector: install pgvector"
                 ) from error
+            except asyncpg.InsufficientPrivilegeError as error:
+                raise StoreMismatchError(
+                    "the role may not bring the schema up to date: run `chunkstore migrate` with one that may create "
+                    "the extension vector and the schema chunkstore"
+                ) from error
             await transaction.execute(_note(migration))
 
 

@@ -215,8 +215,9 @@ class PostgresChunkStore:
                 await snapshot.close()
 
     async def ping(self) -> None:
-        """See ChunkStore."""
-        await self._rows(queries.PING)
+        """See ChunkStore. Raises StoreMismatchError where the store has been migrated to something else meanwhile."""
+        for row in await self._rows(queries.READ_SETTINGS):
+            require_match(settings_from(row), self._settings)
 
     async def aclose(self) -> None:
         """See ChunkStore."""

@@ -13,7 +13,7 @@ from chunkstore.service.interceptors.around import Context, Continuation, Handle
 
 
 class Admission:
-    """Counts running calls against a limit; our own, as grpcio's miscounts calls that it rejects."""
+    """Counts running calls against a limit, and knows when the last of them has ended."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -1,7 +1,7 @@
 -- The first schema. Every table is created where it is missing and then brought up to date, so that tables which
 -- predate a column are repaired by the same statements that make new ones.
 --
--- ${dimension} is the width of the vectors, ${storage} where PostgreSQL keeps them (see README.md, "Vectors").
+-- The width of the vectors and where PostgreSQL keeps them are filled in (see README.md, "Vectors").
 
 CREATE EXTENSION IF NOT EXISTS vector;
 

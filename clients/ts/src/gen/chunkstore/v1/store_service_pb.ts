@@ -36,7 +36,7 @@ export const GetStoreInfoRequestSchema: GenMessage<GetStoreInfoRequest> = /*@__P
  */
 export type GetStoreInfoResponse = Message<"chunkstore.v1.GetStoreInfoResponse"> & {
   /**
-   * The adapter: memory or postgres.
+   * The adapter: memory, postgres (ranked in SQL), or postgres-mirror (ranked in memory).
    *
    * @generated from field: string adapter = 1;
    */
