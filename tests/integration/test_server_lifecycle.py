@@ -166,12 +166,20 @@ async def test_a_query_waits_for_its_embedding_for_a_bounded_time_and_is_partial
         ]
 
 
+def _listening_at(address: str) -> psutil.Process:
+    port = int(address.rpartition(":")[2])
+    [process] = [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if any(connection.laddr and connection.laddr.port == port for connection in child.net_connections())
+    ]
+    return process
+
+
 def test_a_client_that_sends_without_reading_is_held_back_and_ended() -> None:
     """Memory stays bounded although 18 MB are offered, and the stream ends by the idle timeout."""
     with serving("--store", "memory", "--embeddings", "none", "--dimension", "8", "--idle-timeout", "2") as address:
-        [process] = [
-            p for p in psutil.Process().children(recursive=True) if "chunkstore.cli.main" in " ".join(p.cmdline())
-        ]
+        process = _listening_at(address)
         before = peak = process.memory_info().rss
         # A small window: the client's library takes few outcomes before the client asks for them.
         options = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
