@@ -265,6 +265,18 @@ def test_nearer_rows_of_others_do_not_starve_a_tenant(api: Api, other: Api) -> N
     assert len(lexical(api).candidates) == 10
 
 
+def test_a_tie_longer_than_any_page_is_of_one_tenant(api: Api, other: Api) -> None:
+    """Excludes a second look at what is as near as the last one, without its tenant: all of both score alike."""
+    vector = turned(QUERY, 20)
+    for tenant, name in ((api, "mine"), (other, "theirs")):
+        tenant.upsert(*(chunk(name, f"alpha {n}", index=n, vector=vector) for n in range(300)))
+    expected = sorted(derived_id("mine", f"alpha {n}") for n in range(300))
+    for limit in (1, 10, 290):
+        request = ListSemanticCandidatesRequest(vector=Vector(values=turned(QUERY, 0)), limit=limit)
+        found = api.semantic.ListSemanticCandidates(request).candidates
+        assert [candidate.chunk.id for candidate in found] == expected[:limit]
+
+
 def test_scores_are_bit_identical_while_another_tenant_grows(api: Api, other: Api) -> None:
     """Excludes frequencies, lengths and counts over all tenants: the other grows a hundredfold."""
     api.upsert(*PASSAGES)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.errors import (
@@ -108,12 +108,16 @@ class ChunkRetriever:
         started = time.monotonic()
         vector = await self._query_vector(query, mode) if query_vector is None else _asked_for(query_vector, mode)
 
+        terms, identifiers = self._terms(query, mode), self._identifiers(query, mode)
+
         async def rank(corpus: CorpusSnapshot) -> ChunkRetrievalResult:
-            answers = await asyncio.gather(
+            answers: Sequence[_Answer] = await asyncio.gather(
                 self._semantic(corpus, vector, started),
-                self._lexical(Channel.LEXICAL, corpus, self._terms(query, mode)),
-                self._lexical(Channel.IDENTIFIER, corpus, self._identifiers(query, mode)),
+                self._lexical(Channel.LEXICAL, corpus, terms),
+                self._lexical(Channel.IDENTIFIER, corpus, None if identifiers == terms else identifiers),
             )
+            if identifiers is not None and identifiers == terms:
+                answers = [*answers[:2], _same_as(answers[1], Channel.IDENTIFIER)]
             _require_an_answer(answers)
             chunks = await _winners(corpus, answers, k, with_embeddings)
             return ChunkRetrievalResult(chunks, tuple(answer.report for answer in answers), corpus.counts)
@@ -179,6 +183,11 @@ def _answered(channel: Channel, candidates: Candidates, started: float) -> _Answ
     elapsed = time.monotonic() - started
     report = ChannelReport(channel, ChannelStatus.ANSWERED, candidates=len(candidates), elapsed=elapsed)
     return _Answer(report, candidates)
+
+
+def _same_as(answer: _Answer, channel: Channel) -> _Answer:
+    """The answer of a channel that ranks by the same terms as another."""
+    return replace(answer, report=replace(answer.report, channel=channel))
 
 
 def _require_an_answer(answers: Sequence[_Answer]) -> None:

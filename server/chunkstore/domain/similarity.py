@@ -16,7 +16,8 @@ Scores = npt.NDArray[np.float64]
 MIN_NORM: Final = 1e-12
 MAX_NORM: Final = 1e12
 MAX_DIMENSION: Final = 16_000
-_BLOCK_VALUES: Final = 1 << 20
+# Rows of a block stay in the processor's cache.
+_BLOCK_VALUES: Final = 1 << 15
 
 
 def checked_vector(values: Sequence[float] | Vector, field: str, dimension: int | None = None) -> Vector:
@@ -47,12 +48,13 @@ def cosine_scores(vectors: npt.NDArray[np.float32], query: Vector) -> Scores:
     tree. Equal directions of the same values score exactly 1.
     """
     scores = np.empty(len(vectors), dtype=np.float64)
-    query_norm = _row_sums(np.square(query[np.newaxis], dtype=np.float64))[0]
+    column = query.astype(np.float64)[:, np.newaxis]
+    query_norm = _column_sums(column * column)[0]
     block = max(1, _BLOCK_VALUES // max(1, query.size))
     for start in range(0, len(vectors), block):
-        rows = vectors[start : start + block].astype(np.float64)
-        dots = _row_sums(rows * query.astype(np.float64))
-        norms = _row_sums(rows * rows)
+        columns = vectors[start : start + block].T.astype(np.float64, order="C")
+        dots = _column_sums(columns * column)
+        norms = _column_sums(columns * columns)
         # sqrt(x * x) is exactly x, so that a vector's score against itself is exactly 1.
         cosines = np.clip(dots / np.sqrt(norms * query_norm), -1.0, 1.0)
         scores[start : start + block] = 1.0 - (1.0 - cosines) / 2.0
@@ -69,11 +71,12 @@ def rounding_margin(dimension: int) -> float:
     return 2.0 * terms * 2.0**-24 / (1.0 - terms * 2.0**-24)
 
 
-def _row_sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sum each row of a scratch array over a binary tree whose shape depends on the width alone."""
-    width = values.shape[1]
-    while width > 1:
-        half = (width + 1) // 2
-        values[:, : width - half] += values[:, half:width]
-        width = half
-    return values[:, 0]
+def _column_sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Sum each column of a scratch array over a binary tree whose shape depends on the height alone."""
+    height = len(values)
+    while height > 1:
+        half = (height + 1) // 2
+        values[: height - half] += values[half:height]
+        height = half
+    sums: npt.NDArray[np.float64] = values[0]
+    return sums

@@ -131,10 +131,10 @@ class CorpusIndex:
     def _scored(
         self, segment: Segment, postings: Sequence[tuple[Rows, npt.NDArray[np.int32]]], idfs: Sequence[float]
     ) -> tuple[npt.NDArray[np.intp], Scores]:
-        factors = length_factors(segment.lengths, self.chunk_count, self.total_length)
         scores = np.zeros(segment.lengths.size)
         for (rows, frequencies), idf in zip(postings, idfs, strict=True):
-            scores[rows] += term_scores(idf, frequencies, factors[rows])
+            factors = length_factors(segment.lengths[rows], self.chunk_count, self.total_length)
+            scores[rows] += term_scores(idf, frequencies, factors)
         matched = np.flatnonzero(scores)
         return matched, scores[matched]
 
