@@ -147,7 +147,12 @@ def _row(error: errors.ChunkstoreError) -> _Row:
 
 
 def _message(error: errors.ChunkstoreError, row: _Row) -> str:
-    return "internal error" if row.code is _C.INTERNAL else str(error)
+    if row.code is _C.INTERNAL:
+        return "internal error"
+    if isinstance(error, errors.StoreMismatchError):
+        # Its own words are for whoever starts a server.
+        return "the store has been migrated to another analyzer or model; the server must be started anew"
+    return str(error)
 
 
 def _field_of(error: errors.ChunkstoreError) -> str:
