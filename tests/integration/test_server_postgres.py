@@ -19,6 +19,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.databases import Wire, connected, fresh_database, run_sql, running_postgres
 from tests.inprocess import DIMENSION, TENANT, GatedProvider, Running, running, status_of
+from tests.serving import serving
 
 from chunkstore.adapters.embedding.hashing import HashingProvider
 from chunkstore.adapters.postgres.store import PostgresChunkStore
@@ -367,6 +368,22 @@ async def test_a_role_that_may_not_migrate_is_told_so_in_one_line(dsn: str, serv
     assert refused.returncode == 1
     [line] = refused.stderr.strip().splitlines()
     assert "chunkstore migrate" in line
+
+
+@pytest.mark.parametrize("ranking", ["mirror", "sql"])
+async def test_answers_are_the_same_after_a_restart(dsn: str, ranking: str) -> None:
+    """Ids, order and score bits, ties included: two sources hold the same text."""
+    arguments = ("--dsn", dsn, "--ranking", ranking, "--embeddings", "hashing", "--dimension", "8")
+    texts = ("refunds take ten days", "refunds take ten days", "visas take six weeks", "refunds of visas")
+    documents = [Document(f"s{number}", text) for number, text in enumerate(texts)]
+    answers = []
+    for _ in range(2):
+        with serving(*arguments) as address, ChunkstoreClient(address, "t") as client:
+            await asyncio.to_thread(client.index_documents, documents)
+            answer = await asyncio.to_thread(client.retrieve_chunks, "refunds of visas")
+            answers.append([hit.SerializeToString(deterministic=True) for hit in answer.chunks])
+    assert len(answers[0]) == 4
+    assert answers[0] == answers[1]
 
 
 async def test_an_absent_database_ends_the_start_in_one_line_without_the_password() -> None:

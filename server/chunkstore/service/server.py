@@ -11,6 +11,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from chunkstore.composition.retriever import MAX_QUERY_BYTES
 from chunkstore.composition.settings import Settings
 from chunkstore.composition.wiring import Collaborators
 from chunkstore.domain.chunk import MAX_CHUNK_BYTES
@@ -155,6 +156,7 @@ class ChunkstoreServer:
             max_request_bytes=self._settings.max_request_bytes,
             max_response_bytes=self._settings.max_response_bytes,
             max_concurrent_calls=self._settings.max_concurrent_calls,
+            max_query_bytes=MAX_QUERY_BYTES,
         )
 
 

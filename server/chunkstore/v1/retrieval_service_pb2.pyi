@@ -121,7 +121,9 @@ class RetrieveChunksRequest(_message.Message):
     INCLUDE_EMBEDDINGS_FIELD_NUMBER: _builtins.int
     QUERY_VECTOR_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """The query: plain text, of any characters but NUL; there is no query syntax. Blank is INVALID_ARGUMENT."""
+    """The query: plain text, of any characters but NUL; there is no query syntax. Blank, or longer than max_query_bytes
+    (see GetStoreInfo), is INVALID_ARGUMENT.
+    """
     k: _builtins.int
     """The most chunks to return. Absent means 10; 0 returns none; negative or above max_k is INVALID_ARGUMENT."""
     mode: Global___RetrievalMode.ValueType

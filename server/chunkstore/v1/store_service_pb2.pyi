@@ -125,6 +125,7 @@ class Limits(_message.Message):
     MAX_REQUEST_BYTES_FIELD_NUMBER: _builtins.int
     MAX_RESPONSE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
+    MAX_QUERY_BYTES_FIELD_NUMBER: _builtins.int
     max_k: _builtins.int
     """Largest k of RetrieveChunks."""
     max_candidates: _builtins.int
@@ -141,6 +142,8 @@ class Limits(_message.Message):
     """Largest response message, in bytes."""
     max_concurrent_calls: _builtins.int
     """Calls served at a time; further ones get RESOURCE_EXHAUSTED (TOO_MANY_CALLS)."""
+    max_query_bytes: _builtins.int
+    """Largest query of RetrieveChunks, in UTF-8 bytes."""
     def __init__(
         self,
         *,
@@ -152,10 +155,11 @@ class Limits(_message.Message):
         max_request_bytes: _builtins.int = ...,
         max_response_bytes: _builtins.int = ...,
         max_concurrent_calls: _builtins.int = ...,
+        max_query_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_depth", b"channel_depth", "max_candidates", b"max_candidates", "max_chunk_bytes", b"max_chunk_bytes", "max_concurrent_calls", b"max_concurrent_calls", "max_k", b"max_k", "max_metadata_bytes", b"max_metadata_bytes", "max_request_bytes", b"max_request_bytes", "max_response_bytes", b"max_response_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_depth", b"channel_depth", "max_candidates", b"max_candidates", "max_chunk_bytes", b"max_chunk_bytes", "max_concurrent_calls", b"max_concurrent_calls", "max_k", b"max_k", "max_metadata_bytes", b"max_metadata_bytes", "max_query_bytes", b"max_query_bytes", "max_request_bytes", b"max_request_bytes", "max_response_bytes", b"max_response_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -202,7 +202,8 @@ func (ChannelStatus) EnumDescriptor() ([]byte, []int) {
 // RetrieveChunksRequest is a query.
 type RetrieveChunksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The query: plain text, of any characters but NUL; there is no query syntax. Blank is INVALID_ARGUMENT.
+	// The query: plain text, of any characters but NUL; there is no query syntax. Blank, or longer than max_query_bytes
+	// (see GetStoreInfo), is INVALID_ARGUMENT.
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	// The most chunks to return. Absent means 10; 0 returns none; negative or above max_k is INVALID_ARGUMENT.
 	K *int32 `protobuf:"varint,2,opt,name=k,proto3,oneof" json:"k,omitempty"`

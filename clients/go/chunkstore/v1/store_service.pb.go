@@ -234,8 +234,10 @@ type Limits struct {
 	MaxResponseBytes int64 `protobuf:"varint,7,opt,name=max_response_bytes,json=maxResponseBytes,proto3" json:"max_response_bytes,omitempty"`
 	// Calls served at a time; further ones get RESOURCE_EXHAUSTED (TOO_MANY_CALLS).
 	MaxConcurrentCalls int32 `protobuf:"varint,8,opt,name=max_concurrent_calls,json=maxConcurrentCalls,proto3" json:"max_concurrent_calls,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Largest query of RetrieveChunks, in UTF-8 bytes.
+	MaxQueryBytes int64 `protobuf:"varint,9,opt,name=max_query_bytes,json=maxQueryBytes,proto3" json:"max_query_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
@@ -320,6 +322,13 @@ func (x *Limits) GetMaxResponseBytes() int64 {
 func (x *Limits) GetMaxConcurrentCalls() int32 {
 	if x != nil {
 		return x.MaxConcurrentCalls
+	}
+	return 0
+}
+
+func (x *Limits) GetMaxQueryBytes() int64 {
+	if x != nil {
+		return x.MaxQueryBytes
 	}
 	return 0
 }
@@ -413,7 +422,7 @@ const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\x0eserver_version\x18\a \x01(\tR\rserverVersion\"8\n" +
 	"\bAnalyzer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x05R\aversion\"\xcb\x02\n" +
+	"\aversion\x18\x02 \x01(\x05R\aversion\"\xf3\x02\n" +
 	"\x06Limits\x12\x13\n" +
 	"\x05max_k\x18\x01 \x01(\x05R\x04maxK\x12%\n" +
 	"\x0emax_candidates\x18\x02 \x01(\x05R\rmaxCandidates\x12#\n" +
@@ -422,7 +431,8 @@ const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\x12max_metadata_bytes\x18\x05 \x01(\x03R\x10maxMetadataBytes\x12*\n" +
 	"\x11max_request_bytes\x18\x06 \x01(\x03R\x0fmaxRequestBytes\x12,\n" +
 	"\x12max_response_bytes\x18\a \x01(\x03R\x10maxResponseBytes\x120\n" +
-	"\x14max_concurrent_calls\x18\b \x01(\x05R\x12maxConcurrentCalls\"\x95\x01\n" +
+	"\x14max_concurrent_calls\x18\b \x01(\x05R\x12maxConcurrentCalls\x12&\n" +
+	"\x0fmax_query_bytes\x18\t \x01(\x03R\rmaxQueryBytes\"\x95\x01\n" +
 	"\fCorpusCounts\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vchunk_count\x18\x02 \x01(\x03R\n" +

@@ -25,7 +25,8 @@ export const file_chunkstore_v1_retrieval_service: GenFile = /*@__PURE__*/
  */
 export type RetrieveChunksRequest = Message<"chunkstore.v1.RetrieveChunksRequest"> & {
   /**
-   * The query: plain text, of any characters but NUL; there is no query syntax. Blank is INVALID_ARGUMENT.
+   * The query: plain text, of any characters but NUL; there is no query syntax. Blank, or longer than max_query_bytes
+   * (see GetStoreInfo), is INVALID_ARGUMENT.
    *
    * @generated from field: string query = 1;
    */
