@@ -46,6 +46,12 @@ class CorpusIndex:
         """The index of one segment."""
         return CorpusIndex(dimension).with_segment(segment)
 
+    def warmed(self) -> CorpusIndex:
+        """The index, with everything made that the first query would otherwise wait for."""
+        for segment in self.segments:
+            _ = segment.codes
+        return self
+
     @property
     def size(self) -> int:
         """Bytes of memory, near enough."""
@@ -78,8 +84,8 @@ class CorpusIndex:
     def semantic_candidates(self, vector: Vector, limit: int, min_score: float | None) -> list[SemanticCandidate]:
         """Candidates as in ports.SemanticCandidateSource.
 
-        A float32 product finds every chunk that may be among the best, within twice its rounding error; those are
-        scored anew by the canonical function, which alone decides.
+        Each pass keeps every chunk that may be among the best, within its own bound of error: integer codes in large
+        segments, then a float32 product. What is left is scored by the canonical function, which alone decides.
         """
         _check_limit(limit)
         if vector.size != self.dimension:
@@ -87,14 +93,14 @@ class CorpusIndex:
         if limit == 0 or not self.embedded_count:
             return []
         unit = (vector / np.sqrt(np.square(vector, dtype=np.float64).sum())).astype(np.float32)
-        approximate = [_approximate_scores(segment, unit) for segment in self.segments]
-        everything = approximate[0] if len(approximate) == 1 else np.concatenate(approximate)
-        kept = min(limit, self.embedded_count)
-        least = float(np.partition(everything, everything.size - kept)[everything.size - kept])
-        least -= 2 * rounding_margin(self.dimension)
+        found = [_nearest(segment, unit, limit) for segment in self.segments]
+        everything = np.concatenate([scores for _, scores in found])
+        kept = min(limit, everything.size)
+        least = np.partition(everything, everything.size - kept)[everything.size - kept]
+        least -= np.float32(2 * rounding_margin(self.dimension))
         scored = [
-            _rescored(segment, np.flatnonzero(scores >= least), vector, min_score)
-            for segment, scores in zip(self.segments, approximate, strict=True)
+            _rescored(segment, positions[scores >= least], vector, min_score)
+            for segment, (positions, scores) in zip(self.segments, found, strict=True)
         ]
         best = _best(self.segments, scored, limit)
         return list(map(SemanticCandidate, best.ids, best.scores))
@@ -195,15 +201,20 @@ def _present(terms: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
     return {term: count for term, count in zip(terms, counts, strict=True) if count}
 
 
-def _approximate_scores(segment: Segment, unit: Vector) -> npt.NDArray[np.float32]:
-    """float32 scores of the segment's vectors against a unit vector; minus infinity for dead rows."""
-    scores: npt.NDArray[np.float32] = segment.vectors @ unit
-    scores *= segment.inverse_norms
+def _nearest(segment: Segment, unit: Vector, limit: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    """Positions of live vectors, every one among the segment's `limit` nearest included, and their float32 scores."""
+    live = segment.live_vectors
+    count = len(segment.vectors) if live is None else int(np.count_nonzero(live))
+    if segment.codes is not None and limit < count:
+        positions = segment.codes.candidates(unit, limit, None if live is None else ~live)
+    else:
+        positions = np.arange(len(segment.vectors)) if live is None else np.flatnonzero(live)
+    vectors = segment.vectors if len(positions) == len(segment.vectors) else segment.vectors[positions]
+    scores: npt.NDArray[np.float32] = vectors @ unit
+    scores *= segment.inverse_norms[positions]
     scores *= np.float32(0.5)
     scores += np.float32(0.5)
-    if segment.live_count < segment.alive.size:
-        scores[~segment.alive[segment.vector_rows]] = -np.inf
-    return scores
+    return positions, scores
 
 
 def _rescored(

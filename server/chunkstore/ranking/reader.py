@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final, ParamSpec, TypeVar
 
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import LexicalCandidates, SemanticCandidate
 from chunkstore.domain.similarity import Vector
 from chunkstore.ranking.index import CorpusIndex
+
+ResultT = TypeVar("ResultT")
+Arguments = ParamSpec("Arguments")
+
+# More threads than cores: those that wait for a product of codes get it together.
+_THREADS: Final = ThreadPoolExecutor(16, thread_name_prefix="ranking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +31,16 @@ class IndexReader:
         """See LexicalCandidateSource."""
         asked = sorted(set(terms))
         keys = [self.keys.key(term) for term in asked]
-        return await asyncio.to_thread(self.index.lexical_candidates, asked, keys, limit)
+        return await _in_thread(self.index.lexical_candidates, asked, keys, limit)
 
     async def semantic_candidates(
         self, vector: Vector, limit: int, *, min_score: float | None = None
     ) -> list[SemanticCandidate]:
         """See SemanticCandidateSource."""
-        return await asyncio.to_thread(self.index.semantic_candidates, vector, limit, min_score)
+        return await _in_thread(self.index.semantic_candidates, vector, limit, min_score)
+
+
+async def _in_thread(
+    work: Callable[Arguments, ResultT], *arguments: Arguments.args, **named: Arguments.kwargs
+) -> ResultT:
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: work(*arguments, **named))

@@ -15,6 +15,8 @@ from chunkstore.domain.bm25 import IdWords, id_words
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.postings import Postings
 from chunkstore.domain.similarity import Vector
+from chunkstore.ranking import first_pass
+from chunkstore.ranking.first_pass import Codes
 
 Rows = npt.NDArray[np.int32]
 ValueT = TypeVar("ValueT", bound=np.generic)
@@ -113,7 +115,20 @@ class Segment:
     def size(self) -> int:
         """Bytes of memory, near enough."""
         columns = (self.ids, self.lengths, self.alive, self.keys, self.offsets, self.rows, self.frequencies)
-        return sum(column.nbytes for column in (*columns, self.vector_rows, self.vectors, self.inverse_norms))
+        vectors = (self.vector_rows, self.vectors, self.inverse_norms)
+        return sum(column.nbytes for column in (*columns, *vectors)) + (self.codes.size if self.codes else 0)
+
+    @cached_property
+    def codes(self) -> Codes | None:
+        """The vectors' codes, None where there are too few for them to pay."""
+        if len(self.vectors) < first_pass.MIN_VECTORS:
+            return None
+        return Codes(self.vectors, self.inverse_norms)
+
+    @property
+    def live_vectors(self) -> npt.NDArray[np.bool_] | None:
+        """Which vectors (e,) are of live rows; None for all."""
+        return None if self.live_count == self.alive.size else self.alive[self.vector_rows]
 
     @cached_property
     def live_count(self) -> int:
@@ -130,6 +145,8 @@ class Segment:
         alive[rows] = False
         survivor = dataclasses.replace(self, alive=alive)
         survivor.__dict__["_id_order"] = self._id_order
+        if "codes" in self.__dict__:
+            survivor.__dict__["codes"] = self.codes
         return survivor, rows
 
     def postings(self, key: int) -> tuple[Rows, npt.NDArray[np.int32]]:

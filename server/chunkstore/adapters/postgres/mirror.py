@@ -271,7 +271,8 @@ class MirroredChunkStore(PostgresChunkStore):
 def _changed(index: CorpusIndex, gone: Sequence[bytes], columns: PackedColumns, dimension: int) -> CorpusIndex:
     removed = [ChunkId(identifier.hex()) for identifier in {*gone, *columns.ids}] if index.chunk_count else []
     index = index.without(removed) if removed else index
-    return index.with_segment(columns.segment(dimension)) if columns.ids else index
+    index = index.with_segment(columns.segment(dimension)) if columns.ids else index
+    return index.warmed()
 
 
 def _agrees(index: CorpusIndex, row: Record) -> bool:

@@ -1,0 +1,121 @@
+"""The compact first pass loses no true winner, whatever the vectors: held to brute force over the canonical score."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.postings import Postings
+from chunkstore.domain.similarity import cosine_scores
+from chunkstore.ranking import first_pass
+from chunkstore.ranking.first_pass import Codes
+from chunkstore.ranking.index import CorpusIndex
+from chunkstore.ranking.segment import IndexedChunk, Segment
+
+EMPTY = Postings(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
+DIMENSION = 24
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _always_coded() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_pass, "MIN_VECTORS", 1)
+        yield
+
+
+def _family(name: str, choice: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
+    """Vectors that are hard to tell apart, or hard to code."""
+    base = choice.normal(size=DIMENSION)
+    match name:
+        case "random":
+            vectors = choice.normal(size=(count, DIMENSION))
+        case "duplicates":
+            vectors = np.repeat(choice.normal(size=(max(1, count // 5), DIMENSION)), 5, axis=0)[:count]
+        case "all equal":
+            vectors = np.tile(base, (count, 1))
+        case "near ties":
+            vectors = base + choice.normal(size=(count, DIMENSION)) * 1e-6
+        case "last bit":
+            vectors = np.tile(base.astype(np.float32), (count, 1))
+            column = choice.integers(DIMENSION, size=count)
+            vectors[np.arange(count), column] = np.nextafter(vectors[np.arange(count), column], np.float32(9))
+        case "one-hot":
+            vectors = np.eye(DIMENSION)[choice.integers(DIMENSION, size=count)] * choice.choice([-1, 1], (count, 1))
+        case "one large value":
+            vectors = choice.normal(size=(count, DIMENSION)) * 1e-3
+            vectors[np.arange(count), choice.integers(DIMENSION, size=count)] = 1.0
+        case _:
+            vectors = choice.normal(size=(count, DIMENSION)) * 10.0 ** choice.uniform(-11, 11, size=(count, 1))
+    return vectors.astype(np.float32)
+
+
+FAMILIES = ("random", "duplicates", "all equal", "near ties", "last bit", "one-hot", "one large value", "scales")
+
+
+def _index(vectors: npt.NDArray[np.float32]) -> tuple[CorpusIndex, list[ChunkId]]:
+    ids = [ChunkId(hashlib.sha256(str(row).encode()).hexdigest()) for row in range(len(vectors))]
+    chunks = [IndexedChunk(identifier, EMPTY, vector) for identifier, vector in zip(ids, vectors, strict=True)]
+    return CorpusIndex.of(Segment.of(chunks, DIMENSION), DIMENSION), ids
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(FAMILIES),
+    st.sampled_from(FAMILIES),
+    st.integers(0, 2**32),
+    st.integers(2, 120),
+    st.integers(1, 40),
+    st.integers(0, 30),
+)
+def test_the_best_are_those_of_brute_force_to_the_bit(
+    family: str, asked: str, seed: int, count: int, limit: int, removed: int
+) -> None:
+    choice = np.random.default_rng(seed)
+    vectors = _family(family, choice, count)
+    query = _family(asked, choice, 1)[0] if seed % 2 else vectors[seed % count]
+    index, ids = _index(vectors)
+    gone = set(choice.permutation(count)[: min(removed, count - 1)].tolist())
+    index = index.without([ids[row] for row in gone]) if gone else index
+    scores = cosine_scores(vectors, query)
+    expected = sorted((-score, ids[row]) for row, score in enumerate(scores.tolist()) if row not in gone)[:limit]
+    found = index.semantic_candidates(query, limit, None)
+    assert [(-candidate.score, candidate.chunk_id) for candidate in found] == expected
+
+
+def test_the_pass_leaves_most_vectors_out() -> None:
+    """Excludes a pass that keeps everything, which loses no winner either."""
+    choice = np.random.default_rng(3)
+    vectors = choice.normal(size=(5000, 64)).astype(np.float32)
+    norms = (1.0 / np.linalg.norm(vectors, axis=1)).astype(np.float32)
+    unit = vectors[17] * norms[17]
+    kept = Codes(vectors, norms).candidates(unit, 10, None)
+    assert 17 in kept
+    assert len(kept) < 100
+
+
+def test_queries_at_once_get_each_its_own_answer() -> None:
+    choice = np.random.default_rng(5)
+    vectors = choice.normal(size=(3000, 64)).astype(np.float32)
+    norms = (1.0 / np.linalg.norm(vectors, axis=1)).astype(np.float32)
+    codes = Codes(vectors, norms)
+    units = [vectors[row] * norms[row] for row in range(32)]
+    alone = [codes.candidates(unit, 5, None).tolist() for unit in units]
+    together: list[list[int]] = [[] for _ in units]
+
+    def ask(number: int) -> None:
+        together[number] = codes.candidates(units[number], 5, None).tolist()
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(units))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == alone
