@@ -38,7 +38,7 @@ def _family(name: str, choice: np.random.Generator, count: int) -> npt.NDArray[n
         case "random":
             vectors = choice.normal(size=(count, DIMENSION))
         case "duplicates":
-            vectors = np.repeat(choice.normal(size=(max(1, count // 5), DIMENSION)), 5, axis=0)[:count]
+            vectors = np.repeat(choice.normal(size=(count // 5 + 1, DIMENSION)), 5, axis=0)[:count]
         case "all equal":
             vectors = np.tile(base, (count, 1))
         case "near ties":
@@ -66,7 +66,7 @@ def _index(vectors: npt.NDArray[np.float32]) -> tuple[CorpusIndex, list[ChunkId]
     return CorpusIndex.of(Segment.of(chunks, DIMENSION), DIMENSION), ids
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     st.sampled_from(FAMILIES),
     st.sampled_from(FAMILIES),
