@@ -7,6 +7,8 @@ import sys
 
 # Starting the private PostgreSQL forks, which grpc would otherwise prepare for, and warn of, in every thread.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+# Queries run side by side; were each product of matrices spread over all cores too, they would wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import typer
 

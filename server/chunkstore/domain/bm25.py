@@ -50,14 +50,18 @@ def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp
     `ids` (n, 4) holds the 32 id bytes as four big-endian numbers, `scores` (n,) float64. Fewer than `limit` where n
     is smaller; none for limit 0.
     """
-    if limit <= 0 or not len(scores):
-        return np.empty(0, dtype=np.intp)
-    kept = np.arange(len(scores))
-    if len(scores) > limit:
-        least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-        kept = np.flatnonzero(scores >= least)
+    kept = contenders(scores, limit)
     order = np.lexsort((ids[kept, 3], ids[kept, 2], ids[kept, 1], ids[kept, 0], -scores[kept]))
     return kept[order[:limit]]
+
+
+def contenders(scores: Scores, limit: int) -> npt.NDArray[np.intp]:
+    """Positions, ascending, of the scores that reach the `limit`-th best: those among which ids may have to decide."""
+    if limit <= 0 or not len(scores):
+        return np.empty(0, dtype=np.intp)
+    if len(scores) <= limit:
+        return np.arange(len(scores))
+    return np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
 
 
 def id_words(ids: bytes) -> IdWords:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.bm25 import (
+    contenders,
     hex_ids,
     id_words,
     inverse_document_frequency,
@@ -73,12 +74,9 @@ class CorpusIndex:
         idfs = [inverse_document_frequency(self.chunk_count, frequency) for frequency in frequencies]
         scored = [self._scored(segment, postings, idfs) for segment, postings in zip(self.segments, found, strict=True)]
         best = _best(self.segments, scored, limit)
-        columns = [_frequencies(self.segments, found, best, position) for position in range(len(terms))]
-        lengths = _gathered([segment.lengths for segment in self.segments], best)
-        candidates = [
-            LexicalCandidate(identifier, score, length, _present(terms, counts))
-            for identifier, score, length, *counts in zip(best.ids, best.scores, lengths, *columns, strict=True)
-        ]
+        lengths = _gathered([segment.lengths for segment in self.segments], best).tolist()
+        frequencies_of = _frequencies(self.segments, found, best, terms)
+        candidates = map(LexicalCandidate, best.ids, best.scores, lengths, frequencies_of)
         return LexicalCandidates(tuple(candidates), statistics)
 
     def semantic_candidates(self, vector: Vector, limit: int, min_score: float | None) -> list[SemanticCandidate]:
@@ -160,45 +158,46 @@ def _best(segments: Sequence[Segment], scored: Sequence[tuple[npt.NDArray[np.int
     if not segments:
         nothing = np.empty(0, dtype=np.intp)
         return _Best(nothing, nothing, [], [])
-    ids = np.concatenate([segment.ids[rows] for segment, (rows, _) in zip(segments, scored, strict=True)])
     scores = np.concatenate([scores for _, scores in scored])
-    order = rank_chunks(ids, scores, limit)
-    return _Best(
-        segments=np.repeat(np.arange(len(segments)), [rows.size for rows, _ in scored])[order],
-        rows=np.concatenate([rows for rows, _ in scored])[order],
-        ids=hex_ids(ids[order]),
-        scores=scores[order].tolist(),
-    )
+    kept = contenders(scores, limit)
+    numbers = np.repeat(np.arange(len(segments)), [rows.size for rows, _ in scored])[kept]
+    rows = np.concatenate([rows for rows, _ in scored])[kept]
+    ids = np.empty((kept.size, 4), dtype=np.uint64)
+    for number, segment in enumerate(segments):
+        here = numbers == number
+        ids[here] = segment.ids[rows[here]]
+    order = rank_chunks(ids, scores[kept], limit)
+    return _Best(numbers[order], rows[order], hex_ids(ids[order]), scores[kept[order]].tolist())
 
 
-def _gathered(columns: Sequence[npt.NDArray[np.int32]], best: _Best) -> list[int]:
+def _gathered(columns: Sequence[npt.NDArray[np.int32]], best: _Best) -> npt.NDArray[np.int32]:
     """Each best row's value in its segment's column."""
     values = np.zeros(best.rows.size, dtype=np.int32)
     for number, column in enumerate(columns):
         here = best.segments == number
         values[here] = column[best.rows[here]]
-    gathered: list[int] = values.tolist()
-    return gathered
+    return values
 
 
 def _frequencies(
     segments: Sequence[Segment],
     found: Sequence[Sequence[tuple[Rows, npt.NDArray[np.int32]]]],
     best: _Best,
-    position: int,
-) -> list[int]:
-    """How often the term at `position` occurs in each best row; 0 where it does not."""
-    columns = []
-    for segment, postings in zip(segments, found, strict=True):
-        rows, frequencies = postings[position]
-        column = np.zeros(segment.lengths.size, dtype=np.int32)
-        column[rows] = frequencies
-        columns.append(column)
-    return _gathered(columns, best)
-
-
-def _present(terms: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
-    return {term: count for term, count in zip(terms, counts, strict=True) if count}
+    terms: Sequence[str],
+) -> list[dict[str, int]]:
+    """For each best row, how often the terms that it holds occur in it."""
+    frequencies_of: list[dict[str, int]] = [{} for _ in best.ids]
+    for position, term in enumerate(terms):
+        columns = []
+        for segment, postings in zip(segments, found, strict=True):
+            rows, frequencies = postings[position]
+            columns.append(np.zeros(segment.lengths.size, dtype=np.int32))
+            columns[-1][rows] = frequencies
+        counts = _gathered(columns, best)
+        held = np.flatnonzero(counts)
+        for at, count in zip(held.tolist(), counts[held].tolist(), strict=True):
+            frequencies_of[at][term] = count
+    return frequencies_of
 
 
 def _nearest(segment: Segment, unit: Vector, limit: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
