@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -63,3 +64,21 @@ def plain_api(servers: Servers) -> Api:
 
 def _new_tenant() -> str:
     return f"tenant-{uuid.uuid4().hex}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many cases of the suite each store has passed."""
+    passed = Counter(
+        store
+        for report in terminalreporter.stats.get("passed", ())
+        if "tests/compliance/" in report.nodeid and (store := _store_of(report.nodeid))
+    )
+    if passed:
+        counts = ", ".join(f"{store} {passed[store]}" for store in STORES)
+        terminalreporter.write_line(f"compliance cases passed by each store: {counts}")
+
+
+def _store_of(nodeid: str) -> str | None:
+    _, _, parameters = nodeid.partition("[")
+    named = [store for store in STORES if parameters.startswith((f"{store}-", f"{store}]"))]
+    return max(named, key=len, default=None)
