@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import grpc
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 from tests.inprocess import DIMENSION, TENANT, GatedProvider, running, status_of
 from tests.serving import serving

@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, final
 
-import regex  # type: ignore[import-untyped]
+import regex
 import Stemmer
 
 from chunkstore.domain.analysis_stop_words import ENGLISH_STOP_WORDS

@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-import regex  # type: ignore[import-untyped]
+import regex
 
 _IGNORED = regex.compile(r"\p{Default_Ignorable_Code_Point}")
 _SURROGATE = regex.compile(r"\p{Cs}")

@@ -7,7 +7,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
-import regex  # type: ignore[import-untyped]
+import regex
 
 # Longer text is random or encoded, and its humps are not those of words.
 LONGEST_DISSECTED = 128

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import platformdirs
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 DEFAULT_VERSION: Final = 18
 _READY_TIMEOUT: Final = 300.0
