@@ -13,7 +13,6 @@ import pytest
 from tests.databases import connected, fresh_database
 
 from chunkstore.adapters.postgres.schema import migration_sql, migrations, vector_storage
-from chunkstore.adapters.postgres.settings import dimension_mismatch_line
 from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
@@ -268,7 +267,7 @@ async def test_refuses_a_table_of_another_width(dsn: str) -> None:
     with pytest.raises(DimensionMismatchError) as caught:
         await PostgresChunkStore.open(dsn, dimension=4, analyzer=ENGLISH, embedding_model="m")
     assert (caught.value.expected, caught.value.actual) == (4, 8)
-    line = dimension_mismatch_line(caught.value, "m")
+    line = str(caught.value)
     assert "\n" not in line
     assert "8 dimensions, not 4" in line
     assert "`chunkstore migrate --embeddings m --dimension 4`" in line

@@ -334,6 +334,22 @@ async def test_a_store_made_otherwise_is_refused_in_one_line_that_names_both(
     assert "listening" not in refused.stdout
 
 
+async def test_a_table_of_another_width_is_refused_in_one_line_that_names_both(dsn: str) -> None:
+    """Also where no store has recorded what it was made with."""
+    await run_sql(
+        dsn,
+        "CREATE EXTENSION vector; CREATE SCHEMA chunkstore; CREATE TABLE chunkstore.chunks (tenant_id text NOT NULL, "
+        "id bytea NOT NULL, source_id text NOT NULL, text text NOT NULL, chunk_index integer NOT NULL, "
+        "start_char integer NOT NULL, end_char integer NOT NULL, embedding vector(8), PRIMARY KEY (tenant_id, id))",
+    )
+    command = [sys.executable, "-m", "chunkstore.cli.main", "serve", "--address", "127.0.0.1:0", "--dsn", dsn]
+    refused = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 1
+    [line] = refused.stderr.strip().splitlines()
+    for name in ("8 dimensions", "256", "chunkstore migrate"):
+        assert name in line
+
+
 async def test_a_server_left_running_through_a_migration_refuses_and_stops_serving(dsn: str) -> None:
     async with _running(dsn) as run:
         request = reader_pb.ListSourcesRequest()

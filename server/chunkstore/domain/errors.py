@@ -41,11 +41,11 @@ class InvalidTenantError(InvalidFieldError):
 class DimensionMismatchError(ChunkstoreError):
     """Two widths disagree: a vector's, a provider's or a table's (`actual`) with the store's (`expected`).
 
-    `field` is the path of the offending vector, empty where no field is at fault.
+    `field` is the path of the offending vector, empty where no field is at fault; `message` replaces the usual one.
     """
 
-    def __init__(self, *, expected: int, actual: int, field: str = "") -> None:
-        super().__init__(f"{field or 'vector'} has {actual} dimensions, the store has {expected}")
+    def __init__(self, *, expected: int, actual: int, field: str = "", message: str = "") -> None:
+        super().__init__(message or f"{field or 'vector'} has {actual} dimensions, the store has {expected}")
         self.expected = expected
         self.actual = actual
         self.field = field

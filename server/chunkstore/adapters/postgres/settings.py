@@ -73,14 +73,6 @@ def require_match(recorded: StoreSettings, asked: StoreSettings) -> None:
         )
 
 
-def dimension_mismatch_line(error: DimensionMismatchError, embedding_model: str | None) -> str:
-    """One line for a server that cannot start because the vectors' column is of another width than asked for."""
-    return (
-        f"the store's column of vectors has {error.actual} dimensions, not {error.expected}: "
-        f"{_migrate(embedding_model, error.expected)}"
-    )
-
-
 async def settle(database: Database, asked: StoreSettings) -> StoreSettings:
     """Record what a new store is made with, or compare it with what is recorded; returns what is recorded then.
 
@@ -91,11 +83,11 @@ async def settle(database: Database, asked: StoreSettings) -> StoreSettings:
     adopts = recorded is not None and recorded.embedding_model is None and asked.embedding_model is not None
     if recorded is None or adopts:
         async with database.transaction(queries.BEGIN_EXCLUSIVE) as transaction:
-            await _require_width(transaction, asked.dimension)
+            await _require_width(transaction, asked)
             recorded = await _recorded(transaction, asked)
     require_match(recorded, asked)
     async with database.transaction(queries.BEGIN_READ) as transaction:
-        await _require_width(transaction, asked.dimension)
+        await _require_width(transaction, asked)
     return recorded
 
 
@@ -136,10 +128,15 @@ async def _recorded(transaction: Transaction, asked: StoreSettings) -> StoreSett
     return settings_from(await transaction.fetch_row(queries.READ_SETTINGS))
 
 
-async def _require_width(transaction: Transaction, dimension: int) -> None:
+async def _require_width(transaction: Transaction, asked: StoreSettings) -> None:
     width = await transaction.fetch_value(queries.VECTOR_WIDTH)
-    if width is not None and width > 0 and width != dimension:
-        raise DimensionMismatchError(expected=dimension, actual=width)
+    if width is not None and width > 0 and width != asked.dimension:
+        raise DimensionMismatchError(
+            expected=asked.dimension,
+            actual=width,
+            message=f"the store's column of vectors has {width} dimensions, not {asked.dimension}: "
+            f"{_migrate(asked.embedding_model, asked.dimension)}",
+        )
 
 
 def _described(embedding_model: str | None, dimension: int) -> str:

@@ -72,7 +72,7 @@ class PostgresChunkStore:
         `dimension` None: the recorded one, InvalidFieldError for a new store. `embedding_model` None: no vectors will
         be made, any recorded model will do. `maintenance` skips the comparison, for the commands that migrate. Raises
         StoreMismatchError (one line that names both and the command), DimensionMismatchError (expected: asked for,
-        actual: the table's; see settings.dimension_mismatch_line), StoreUnavailableError. Timeouts in seconds.
+        actual: the table's; one such line too), StoreUnavailableError. Timeouts in seconds.
         """
         database = await Database.open(
             dsn, size=pool_size, acquire_timeout=acquire_timeout, connect_timeout=connect_timeout
