@@ -1,16 +1,54 @@
-"""Reciprocal rank fusion: generic over ids, a total order, and nothing made up for what a ranking lacks."""
+"""Fusion: generic over ids, a total order, shares that account for the score, nothing made up for what is absent."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkstore.domain.fusion import RRF_K, best_ranks, reciprocal_rank_fusion
+from chunkstore.domain.errors import InvalidFieldError
+from chunkstore.domain.fusion import (
+    RRF_K,
+    best_ranks,
+    fused,
+    identifier_shares,
+    reciprocal_rank_fusion,
+    reciprocal_rank_shares,
+    telling_identifiers,
+    weighted_shares,
+    weighted_sum,
+)
+from chunkstore.domain.results import CorpusStatistics
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), min_size=1, max_size=2)
+
+
+class Scored(NamedTuple):
+    """A ranking with the scores of its channel: `1 - cosine distance / 2`, or BM25."""
+
+    ids: list[str]
+    scores: list[float]
+
+
+NOTHING = Scored([], [])
+
+
+def scored(scores: st.SearchStrategy[float]) -> st.SearchStrategy[Scored]:
+    """Rankings of some ids, score descending, ties by id."""
+    found = st.dictionaries(st.sampled_from("abcdefgh"), scores)
+    return found.map(lambda items: sorted(items.items(), key=lambda item: (-item[1], item[0]))).map(
+        lambda items: Scored([identifier for identifier, _ in items], [score for _, score in items])
+    )
+
+
+SEMANTIC = scored(st.floats(0.0, 1.0))
+LEXICAL = scored(st.floats(1e-6, 1e3))
+WEIGHTS = st.floats(0.0, 1.0)
 
 
 def order(*rankings: Sequence[str]) -> list[str]:
@@ -83,3 +121,135 @@ def test_the_order_is_total(rankings: list[list[str]]) -> None:
     fused = reciprocal_rank_fusion(rankings)
     assert fused == sorted(fused, key=lambda item: (-item[1], item[0]))
     assert sorted(identifier for identifier, _ in fused) == sorted({i for ranking in rankings for i in ranking})
+
+
+class TestWeightedSum:
+    def test_scores_are_shares_of_the_best_cosine_and_the_best_bm25(self) -> None:
+        """Excludes a share of the semantic score, .9 / .95, and an absent channel that counts more than 0."""
+        answer = weighted_sum(Scored(["a", "b", "c"], [0.9, 0.75, 0.4]), Scored(["b", "d"], [12.0, 3.0]), 0.25)
+        assert answer == [
+            ("b", 0.25 * ((2 * 0.75 - 1) / (2 * 0.9 - 1)) + 0.75),
+            ("a", 0.25),
+            ("d", 0.1875),
+            ("c", 0.0),
+        ]
+
+    def test_both_channels_weigh_the_same_unless_told(self) -> None:
+        assert weighted_sum(Scored(["a"], [0.8]), Scored(["b"], [7.0])) == [("a", 0.5), ("b", 0.5)]
+
+    def test_ties_break_on_the_id_ascending(self) -> None:
+        """Excludes the order of either channel, and capitals first."""
+        assert weighted_sum(Scored(["zzz"], [0.8]), Scored(["aaa"], [7.0])) == [("aaa", 0.5), ("zzz", 0.5)]
+        assert [identifier for identifier, _ in weighted_sum(Scored(["B"], [0.8]), Scored(["a"], [7.0]))] == ["a", "B"]
+
+    @pytest.mark.parametrize("scores", [[0.5, 0.5], [0.5, 0.3], [0.2, 0.0]])
+    def test_no_cosine_above_zero_gives_no_share(self, scores: list[float]) -> None:
+        """Excludes a division by zero, a negative share, and a hit that is lost."""
+        answer = weighted_sum(Scored(["a", "b"], scores), Scored(["b"], [1.0]), 0.5)
+        assert answer == [("b", 0.5), ("a", 0.0)]
+        assert weighted_sum(Scored(["a", "b"], scores), NOTHING) == [("a", 0.0), ("b", 0.0)]
+
+    def test_nothing_fuses_to_nothing(self) -> None:
+        assert weighted_sum(NOTHING, NOTHING) == []
+
+    def test_an_id_repeated_in_a_ranking_counts_once_at_its_best_place(self) -> None:
+        assert weighted_sum(NOTHING, Scored(["a", "b", "a"], [4.0, 2.0, 1.0]), 0.0) == [("a", 1.0), ("b", 0.5)]
+
+    @pytest.mark.parametrize("weight", [-0.01, 1.01, math.nan, math.inf, -math.inf])
+    def test_a_weight_outside_its_bounds_is_refused_by_name(self, weight: float) -> None:
+        with pytest.raises(InvalidFieldError, match=r"within \[0, 1\]") as refused:
+            weighted_sum(NOTHING, NOTHING, weight)
+        assert refused.value.field == "weight"
+
+    @given(SEMANTIC, LEXICAL)
+    def test_a_weight_of_0_or_1_leaves_the_order_of_one_channel(self, semantic: Scored, lexical: Scored) -> None:
+        by_lexical = [identifier for identifier, _ in weighted_sum(semantic, lexical, 0.0)]
+        assert by_lexical[: len(lexical.ids)] == lexical.ids
+        positive = [i for i, score in zip(semantic.ids, semantic.scores, strict=True) if score > 0.5]
+        assert [identifier for identifier, _ in weighted_sum(semantic, lexical, 1.0)][: len(positive)] == positive
+
+    @given(SEMANTIC, LEXICAL, WEIGHTS)
+    def test_scores_lie_between_0_and_1(self, semantic: Scored, lexical: Scored, weight: float) -> None:
+        answer = weighted_sum(semantic, lexical, weight)
+        assert all(0.0 <= score <= 1.0 for _, score in answer)
+        assert sorted(identifier for identifier, _ in answer) == sorted({*semantic.ids, *lexical.ids})
+
+    @given(SEMANTIC, LEXICAL, WEIGHTS, st.floats(1e-3, 1e3))
+    def test_the_scale_of_bm25_does_not_matter(
+        self, semantic: Scored, lexical: Scored, weight: float, scale: float
+    ) -> None:
+        scaled = Scored(lexical.ids, [score * scale for score in lexical.scores])
+        once, again = dict(weighted_sum(semantic, lexical, weight)), dict(weighted_sum(semantic, scaled, weight))
+        assert again == pytest.approx(once)
+
+
+class TestShares:
+    @given(SEMANTIC, LEXICAL, WEIGHTS, st.dictionaries(st.sampled_from("abcdefghij"), st.integers(1, 5)))
+    def test_shares_add_up_to_the_score_to_the_bit(
+        self, semantic: Scored, lexical: Scored, weight: float, held: dict[str, int]
+    ) -> None:
+        """Excludes a sum in another order, and a share that the score does not hold."""
+        last = identifier_shares(held)
+        for shares in (
+            [*weighted_shares(semantic, lexical, weight), last],
+            [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), last],
+        ):
+            answer = fused(shares)
+            assert {identifier for identifier, _ in answer} == {i for channel in shares for i in channel}
+            for identifier, score in answer:
+                first, second, third = (channel.get(identifier, 0.0) for channel in shares)
+                assert score == 0.0 + first + second + third
+
+    @given(SEMANTIC, LEXICAL, st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 3)), st.integers(0, 9))
+    def test_the_answer_for_a_limit_begins_the_answer_for_a_larger_one(
+        self, semantic: Scored, lexical: Scored, held: dict[str, int], limit: int
+    ) -> None:
+        for shares in (
+            [*weighted_shares(semantic, lexical), identifier_shares(held)],
+            [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), identifier_shares(held)],
+        ):
+            assert fused(shares, limit) == fused(shares)[:limit] == fused(shares, limit + 1)[:limit]
+
+    def test_a_limit_cuts_among_equals_by_id(self) -> None:
+        """Excludes a cut by the order of insertion: three are equal, and two of them are asked for."""
+        assert reciprocal_rank_fusion([["c"], ["a"], ["b"]], 2) == [("a", 1 / 61), ("b", 1 / 61)]
+        assert reciprocal_rank_fusion([["c"], ["a"], ["b"]], 0) == []
+
+
+class TestIdentifiers:
+    def test_the_holder_of_an_identifier_is_first_whatever_the_other_channels_say(self) -> None:
+        """Excludes a third ranking of the same weight, which loses against a first place in both others."""
+        others = ["other", *(f"chunk {n}" for n in range(899))]
+        scores = [1.0 - n / 10_000 for n in range(900)]
+        held = identifier_shares({"holder": 1})
+        by_rank = [reciprocal_rank_shares(others), reciprocal_rank_shares(others), held]
+        by_score = [*weighted_shares(Scored(others, scores), Scored(others, scores)), held]
+        for shares in (by_rank, by_score):
+            assert [identifier for identifier, _ in fused(shares, 2)] == ["holder", "other"]
+
+    @given(SEMANTIC, LEXICAL, WEIGHTS, st.dictionaries(st.sampled_from("abcdefghij"), st.integers(1, 4)))
+    def test_who_holds_more_identifiers_comes_first(
+        self, semantic: Scored, lexical: Scored, weight: float, held: dict[str, int]
+    ) -> None:
+        for shares in (
+            [*weighted_shares(semantic, lexical, weight), identifier_shares(held)],
+            [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), identifier_shares(held)],
+        ):
+            counts = [held.get(identifier, 0) for identifier, _ in fused(shares)]
+            assert counts == sorted(counts, reverse=True)
+
+    @given(SEMANTIC, LEXICAL)
+    def test_those_who_hold_as_many_keep_their_order(self, semantic: Scored, lexical: Scored) -> None:
+        held = identifier_shares(dict.fromkeys({*semantic.ids, *lexical.ids}, 1))
+        ranks = [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids)]
+        assert [i for i, _ in fused([*ranks, held])] == [i for i, _ in fused(ranks)]
+
+    @pytest.mark.parametrize(
+        ("chunks", "frequency", "telling"),
+        [(1, 1, True), (20, 10, True), (20, 11, False), (1099, 10, True), (1099, 11, False), (1100, 11, True)],
+    )
+    def test_an_identifier_that_many_hold_is_a_word_like_others(
+        self, chunks: int, frequency: int, telling: bool
+    ) -> None:
+        found = telling_identifiers(CorpusStatistics(chunks, 10 * chunks, {"bx7741": frequency, "absent": 0}))
+        assert found == (frozenset({"bx7741"}) if telling else frozenset())
