@@ -363,8 +363,18 @@ def test_composed_and_decomposed_text_have_the_same_terms(text: str, name: str) 
     assert analyzer(name).terms(composed) == analyzer(name).terms(decomposed)
 
 
+def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Excludes an analysis that is given out for another word, or lost, while remembered ones make room."""
+    text = " ".join(f"{word}{number % 5}" for number in range(40) for word in ("memories", "BX-77", "w"))
+    expected = [term for word in text.split() for term in STANDARD.terms(word)]
+    monkeypatch.setattr("chunkstore.domain.analysis._RECENT", 3)
+    assert STANDARD.terms(text) == expected
+    assert [token.term for token in STANDARD.tokens(text)] == expected
+
+
 @given(ASCII_TEXT)
 @example("_foo_'s")
+@example("bx7741 (BX7741), Bx1's w12 ab1 _AB12_ ab12cd 1ab getUser12 AB12.5")
 def test_the_ascii_shortcut_changes_nothing(text: str) -> None:
     for chunk in text.split():
         assert pieces(chunk) == all_pieces(chunk)

@@ -34,7 +34,7 @@ _ONLY_IN_DOCUMENTS = (Kind.COMPOUND, Kind.CHARACTER)
 _CHUNK = re.compile(r"\S+")
 _LONGEST_REMEMBERED = 64
 _MOST_TERMS_REMEMBERED = 8
-_REMEMBERED = 1 << 15
+_RECENT = 1 << 16
 _LETTERS_SPACE_DIGITS = regex.compile(r"(?<![\w./-])(\p{L}{1,5}) (\p{Nd}{1,9})(?![\w/-]|\.\p{Nd})")
 _YEAR = re.compile(r"1[5-9]\d\d|20\d\d")
 
@@ -54,6 +54,29 @@ class _Analysis:
     pieces: tuple[Piece, ...]
 
 
+class _Memory:
+    """Analyses by chunk, of the chunks met lately.
+
+    When `recent` is full it becomes the older half, from which a chunk that is met again comes back, and the half that
+    was older is forgotten. Threads that share a memory lose entries at worst.
+    """
+
+    def __init__(self) -> None:
+        self.recent: dict[str, _Analysis] = {}
+        self._older: dict[str, _Analysis] = {}
+
+    def recall(self, chunk: str) -> _Analysis | None:
+        analysis = self.recent.get(chunk)
+        if analysis is None and (analysis := self._older.get(chunk)):
+            self.keep(chunk, analysis)
+        return analysis
+
+    def keep(self, chunk: str, analysis: _Analysis) -> None:
+        if len(self.recent) >= _RECENT:
+            self._older, self.recent = self.recent, {}
+        self.recent[chunk] = analysis
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Analyzer:
@@ -69,7 +92,7 @@ class Analyzer:
     version: int
     _stems: Callable[[str], tuple[str, ...]] = field(repr=False, compare=False)
     _stop_words: frozenset[str] = field(repr=False, compare=False)
-    _remembered: dict[str, _Analysis] = field(default_factory=dict, repr=False, compare=False)
+    _memory: _Memory = field(default_factory=_Memory, repr=False, compare=False)
 
     def tokens(self, text: str) -> list[Token]:
         """Return every term of a document with its span in the text as given, in text order.
@@ -91,9 +114,9 @@ class Analyzer:
         Their count is the document's length.
         """
         found: list[str] = []
-        remembered = self._remembered.get
+        recent = self._memory.recent.get
         for chunk in normalize(text).split():
-            found += (remembered(chunk) or self._analysis(chunk)).terms
+            found += (recent(chunk) or self._analysis(chunk)).terms
         return found
 
     def query_terms(self, text: str) -> list[str]:
@@ -126,15 +149,13 @@ class Analyzer:
             yield from self._analysis(chunk).pieces
 
     def _analysis(self, chunk: str) -> _Analysis:
-        analysis = self._remembered.get(chunk)
+        analysis = self._memory.recall(chunk)
         if analysis is None:
             finished = self._finished(chunk)
             analysis = _Analysis(tuple([piece.text for piece in finished]), tuple(finished))
             # A run of Han makes many terms and hardly ever comes again.
             if len(chunk) <= _LONGEST_REMEMBERED and len(finished) <= _MOST_TERMS_REMEMBERED:
-                if len(self._remembered) >= _REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[chunk] = analysis
+                self._memory.keep(chunk, analysis)
         return analysis
 
     def _finished(self, chunk: str) -> list[Piece]:

@@ -13,9 +13,10 @@ import regex
 LONGEST_DISSECTED = 128
 LONGEST_HUMPED = 64
 
-# One word or number of ASCII among its punctuation: the common case, and the same answer as the general one.
+# One word, number or identifier (letters, then digits) of ASCII among its punctuation: the common cases, and the same
+# answer as the general one.
 _ASCII_SIGNS = r"[\x00-/:-@\[-`{-\x7f]*"
-_PLAIN = re.compile(rf"{_ASCII_SIGNS}([A-Z]?[a-z]+|[A-Z]+|[0-9]+){_ASCII_SIGNS}")
+_PLAIN = re.compile(rf"{_ASCII_SIGNS}(?:([A-Z]?[a-z]+|[A-Z]+)([0-9]+)?|([0-9]+)){_ASCII_SIGNS}")
 _BOUNDARY = regex.compile(r"(?w)\b")
 _ALNUM = regex.compile(r"[\p{L}\p{N}]")
 _LETTER = regex.compile(r"\p{L}")
@@ -81,8 +82,7 @@ def pieces(chunk: str) -> list[Piece]:
     parts. No letter and no digit, no pieces.
     """
     if plain := _PLAIN.fullmatch(chunk):
-        word = plain[1]
-        return [Piece(word, plain.start(1), plain.end(1), Kind.EXACT if word.isdigit() else Kind.WORD)]
+        return _plain_pieces(plain)
     return all_pieces(chunk)
 
 
@@ -97,6 +97,20 @@ def all_pieces(chunk: str) -> list[Piece]:
             done = run.end()
     _add_spaced(chunk[done:], done, found)
     return found
+
+
+def _plain_pieces(plain: re.Match[str]) -> list[Piece]:
+    word, digits, number = plain.groups()
+    if number:
+        return [Piece(number, *plain.span(3), Kind.EXACT)]
+    start, middle = plain.span(1)
+    if not digits:
+        return [Piece(word, start, middle, Kind.WORD)]
+    end = plain.end(2)
+    whole = Piece(word + digits, start, end, Kind.IDENTIFIER)
+    if len(word) == 1 or len(digits) == 1:
+        return [whole]
+    return [whole, Piece(word, start, middle, Kind.WORD), Piece(digits, middle, end, Kind.EXACT)]
 
 
 def word_spans(text: str) -> Iterator[tuple[int, int]]:

@@ -44,6 +44,8 @@ def checked_chunk_id(value: str, field: str = "id") -> ChunkId:
 
 def checked_entities(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Entity ids sorted and distinct. Raises InvalidFieldError for a bad one, or for more than 256."""
+    if not entity_ids:
+        return ()
     distinct = sorted({checked_entity_id(entity, f"entity_ids[{n}]") for n, entity in enumerate(entity_ids)})
     if len(distinct) > MAX_ENTITIES:
         raise InvalidFieldError("entity_ids", f"has more than {MAX_ENTITIES} entries")
@@ -87,7 +89,8 @@ class StoredChunk:
             _check_place(place, len(self.text), f"other_occurrences[{number}].")
         set_field(self, "entity_ids", checked_entities(self.entity_ids))
         set_field(self, "metadata", frozen_metadata(self.metadata))
-        set_field(self, "other_occurrences", tuple(sorted(set(self.other_occurrences) - {self.place})))
+        if self.other_occurrences:
+            set_field(self, "other_occurrences", tuple(sorted(set(self.other_occurrences) - {self.place})))
         if self.embedding is not None:
             set_field(self, "embedding", checked_vector(self.embedding, "embedding"))
 

@@ -37,6 +37,8 @@ def frozen_metadata(value: Mapping[str, object], field: str = "metadata") -> Met
 
 def metadata_json(value: Metadata) -> str:
     """The canonical JSON of frozen metadata: keys sorted, no spaces, characters as they are."""
+    if not value:
+        return "{}"
     return json.dumps(value, default=dict, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,19 @@ class Postings:
     def length(self) -> int:
         """Number of terms, repeats counted."""
         return int(self.frequencies.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedPostings:
+    """Postings of n chunks, one after the other: `keys` int64 and `frequencies` int32 are theirs joined.
+
+    Those of a chunk end at its place in `ends`, where those of the next begin; `lengths` has the length of each.
+    """
+
+    keys: npt.NDArray[np.int64]
+    frequencies: npt.NDArray[np.int32]
+    ends: list[int]
+    lengths: list[int]
 
 
 class TermKeys:
@@ -50,3 +64,26 @@ class TermKeys:
             counts[key] = counts.get(key, 0) + count
         keys = sorted(counts)
         return Postings(np.array(keys, dtype=np.int64), np.array([counts[key] for key in keys], dtype=np.int32))
+
+    def joined_postings(self, texts: Iterable[Sequence[str]]) -> JoinedPostings:
+        """The `postings` of many chunks' terms at once, which costs a fraction of theirs one by one."""
+        terms: list[str] = []
+        lengths = []
+        for found in texts:
+            terms += found
+            lengths.append(len(found))
+        known = {term: self.key(term) for term in set(terms)}
+        keys = np.fromiter(map(known.__getitem__, terms), dtype=np.int64, count=len(terms))
+        starts = [0, *accumulate(lengths)]
+        for start, end in pairwise(starts):
+            keys[start:end].sort()
+        is_first = np.ones(len(keys) + 1, dtype=np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=is_first[1:-1])
+        is_first[starts] = True
+        firsts = np.flatnonzero(is_first)
+        return JoinedPostings(
+            keys=keys[firsts[:-1]],
+            frequencies=np.diff(firsts).astype(np.int32),
+            ends=np.searchsorted(firsts, starts[1:]).tolist(),
+            lengths=lengths,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,16 +27,17 @@ def checked_vector(values: Sequence[float] | Vector, field: str, dimension: int 
     Raises DimensionMismatchError for another width; InvalidVectorError for a value that is not finite as float32 or a
     Euclidean norm outside [1e-12, 1e12], within which pgvector's float32 sums neither overflow nor vanish.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         vector = np.array(values, dtype=np.float32)
+        # Squares of finite float32 values never overflow their sum in float64: a norm is finite if all values are.
+        norm = math.sqrt(np.square(vector, dtype=np.float64).sum())
     if dimension is not None and vector.size != dimension:
         raise DimensionMismatchError(expected=dimension, actual=vector.size, field=field)
     if vector.ndim != 1 or vector.size == 0:
         raise InvalidVectorError(field, "must be a non-empty list of numbers")
-    if not np.isfinite(vector).all():
-        raise InvalidVectorError(field, "holds a value that is not finite")
-    norm = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
     if not MIN_NORM <= norm <= MAX_NORM:
+        if not math.isfinite(norm):
+            raise InvalidVectorError(field, "holds a value that is not finite")
         raise InvalidVectorError(field, f"has a norm outside [{MIN_NORM:g}, {MAX_NORM:g}]")
     vector.flags.writeable = False
     return vector

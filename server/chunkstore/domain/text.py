@@ -23,7 +23,7 @@ def checked_text(field: str, value: str, *, max_bytes: int | None = None, blank:
     """
     if not value and not blank:
         raise InvalidFieldError(field, "must not be empty")
-    if found := _REFUSED.search(value):
+    if ("\x00" in value or not value.isascii()) and (found := _REFUSED.search(value)):
         what = "NUL" if found.group() == "\x00" else "a lone surrogate"
         raise InvalidFieldError(field, f"holds {what}")
     if max_bytes is not None and len(value) * 4 > max_bytes and len(value.encode()) > max_bytes:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 from google.protobuf import duration_pb2, json_format, struct_pb2
 
 from chunkstore.composition.indexer import Document
 from chunkstore.domain.chunk import Occurrence, StoredChunk, require_id
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
-from chunkstore.domain.metadata import Metadata, frozen_metadata, metadata_json
+from chunkstore.domain.metadata import EMPTY, Metadata, frozen_metadata, metadata_json
 from chunkstore.domain.results import (
     Channel,
     ChannelReport,
@@ -204,7 +205,9 @@ def _chunk_from(message: chunk_pb2.Chunk, dimension: int, source_id: str | None)
         raise InvalidFieldError("source_id", "is not the request's source_id")
     embedding = None
     if message.HasField("embedding"):
-        embedding = vector_from(message.embedding, "embedding", dimension)
+        embedding = np.array(message.embedding.values, dtype=np.float32)
+        if embedding.size != dimension:
+            raise DimensionMismatchError(expected=dimension, actual=embedding.size, field="embedding")
     chunk = StoredChunk(
         source_id=message.source_id or source_id or "",
         text=message.text,
@@ -212,7 +215,7 @@ def _chunk_from(message: chunk_pb2.Chunk, dimension: int, source_id: str | None)
         start_char=message.start_char,
         end_char=message.end_char if message.HasField("end_char") else message.start_char + len(message.text),
         entity_ids=tuple(message.entity_ids),
-        metadata=_plain(message.metadata),
+        metadata=_plain(message.metadata) if message.HasField("metadata") else EMPTY,
         embedding=embedding,
         other_occurrences=tuple(
             Occurrence(at.chunk_index, at.start_char, at.end_char) for at in message.other_occurrences

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -173,21 +174,25 @@ async def _next_unembedded(database: Database, tenant_id: str) -> str:
         return await transaction.fetch_value(queries.NEXT_UNEMBEDDED_TENANT, tenant_id) or ""
 
 
-def _batch(tenant_id: TenantId, analyzer: Analyzer, rows: Sequence[Record]) -> tuple[list[object], ...]:
+def _batch(tenant_id: TenantId, analyzer: Analyzer, rows: Sequence[Record]) -> tuple[Sequence[object], ...]:
     """Arguments of queries.UPDATE_POSTINGS between the tenant and the revision."""
     keys = TermKeys(tenant_id)
-    postings = [keys.postings(analyzer.terms(row["text"])) for row in rows]
+    postings = keys.joined_postings([analyzer.terms(row["text"]) for row in rows])
     entities = [[keys.key(entity) for entity in sorted(row["entity_ids"])] for row in rows]
-    term_ends = np.cumsum([found.keys.size for found in postings])
-    entity_ends = np.cumsum([len(found) for found in entities])
+    entity_ends = list(accumulate(map(len, entities)))
     return (
         [row["id"] for row in rows],
-        [found.length for found in postings],
-        [1, *(term_ends[:-1] + 1).tolist()],
-        term_ends.tolist(),
-        np.concatenate([found.keys for found in postings]).tolist(),
-        np.concatenate([found.frequencies for found in postings]).tolist(),
-        [1, *(entity_ends[:-1] + 1).tolist()],
-        entity_ends.tolist(),
+        postings.lengths,
+        _first_places(postings.ends),
+        postings.ends,
+        postings.keys.tolist(),
+        postings.frequencies.tolist(),
+        _first_places(entity_ends),
+        entity_ends,
         [key for found in entities for key in found],
     )
+
+
+def _first_places(ends: Sequence[int]) -> list[int]:
+    """Where, counted from 1, the parts of an array begin that end at these places."""
+    return [1, *(end + 1 for end in ends[:-1])]

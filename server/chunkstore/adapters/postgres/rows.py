@@ -7,7 +7,7 @@ Formats: PostgreSQL's documentation of COPY, "Binary Format", and the send funct
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,9 +68,17 @@ def encode_chunks(
     tenant_id: TenantId, chunks: Iterable[StoredChunk], analyzer: Analyzer
 ) -> dict[ChunkId, EncodedChunk]:
     """Analyse and encode chunks of distinct ids. Takes its time: meant for a thread, before any lock is held."""
+    chunks = list(chunks)
     keys = TermKeys(tenant_id)
-    tenant = _field(tenant_id.encode())
-    return {chunk.id: _encoded(tenant, chunk, keys, analyzer) for chunk in chunks}
+    postings = keys.joined_postings([analyzer.terms(chunk.text) for chunk in chunks])
+    key_arrays = _number_arrays(postings.keys, postings.ends)
+    frequency_arrays = _number_arrays(postings.frequencies, postings.ends)
+    first = _COLUMN_COUNT + _field(tenant_id.encode())
+    encoded = {}
+    for chunk, length, *arrays in zip(chunks, postings.lengths, key_arrays, frequency_arrays, strict=True):
+        fields = b"".join((first, *_own_fields(chunk, keys), _integer(length), *arrays))
+        encoded[chunk.id] = EncodedChunk(fields, length)
+    return encoded
 
 
 def copy_stream(rows: Iterable[tuple[EncodedChunk, Vector | None]], revision: int) -> bytes:
@@ -78,14 +86,9 @@ def copy_stream(rows: Iterable[tuple[EncodedChunk, Vector | None]], revision: in
     last = _field(struct.pack(">q", revision))
     parts = [_COPY_HEADER]
     for encoded, vector in rows:
-        parts += (encoded.fields, _NULL if vector is None else _field(vector_bytes(vector)), last)
+        parts += (encoded.fields, *_vector_field(vector), last)
     parts.append(_COPY_TRAILER)
     return b"".join(parts)
-
-
-def vector_bytes(vector: Vector) -> bytes:
-    """A vector as `vector_send` gives it."""
-    return struct.pack(">hh", vector.size, 0) + vector.astype(">f4").tobytes()
 
 
 def vector_from(value: bytes) -> Vector:
@@ -111,47 +114,65 @@ def chunk_from(record: Record) -> StoredChunk:
     )
 
 
-def _encoded(tenant: bytes, chunk: StoredChunk, keys: TermKeys, analyzer: Analyzer) -> EncodedChunk:
-    postings = keys.postings(analyzer.terms(chunk.text))
-    length = postings.length
+def _own_fields(chunk: StoredChunk, keys: TermKeys) -> tuple[bytes, ...]:
+    """The fields from id to other_occurrences."""
     entity_keys = np.array([keys.key(entity) for entity in chunk.entity_ids], dtype=np.int64)
     places = [n for place in chunk.other_occurrences for n in (place.chunk_index, place.start_char, place.end_char)]
-    values = (
+    return (
         _field(id_bytes(chunk.id)),
         _field(chunk.source_id.encode()),
         _field(chunk.text.encode()),
-        struct.pack(">iiiiii", 4, chunk.chunk_index, 4, chunk.start_char, 4, chunk.end_char),
-        _field(_text_array(chunk.entity_ids)),
-        _field(_number_array(entity_keys)),
+        _integer(chunk.chunk_index),
+        _integer(chunk.start_char),
+        _integer(chunk.end_char),
+        _text_array(chunk.entity_ids),
+        *_number_arrays(entity_keys, [entity_keys.size]),
         _field(_JSONB_VERSION + metadata_json(chunk.metadata).encode()),
-        _field(_number_array(np.array(places, dtype=np.int32))),
-        struct.pack(">ii", 4, length),
-        _field(_number_array(postings.keys)),
-        _field(_number_array(postings.frequencies)),
+        *_number_arrays(np.array(places, dtype=np.int32), [len(places)]),
     )
-    return EncodedChunk(_COLUMN_COUNT + tenant + b"".join(values), length)
 
 
 def _field(value: bytes) -> bytes:
     return struct.pack(">i", len(value)) + value
 
 
+def _integer(value: int) -> bytes:
+    return struct.pack(">ii", 4, value)
+
+
+def _vector_field(vector: Vector | None) -> tuple[bytes, ...]:
+    if vector is None:
+        return (_NULL,)
+    values = vector.astype(">f4").tobytes()
+    return struct.pack(">ihh", _VECTOR_HEADER + len(values), vector.size, 0), values
+
+
 _NUMBER_OIDS: Final = {8: 20, 4: 23}
-_EMPTY_ARRAYS: Final = {size: struct.pack(">iii", 0, 0, oid) for size, oid in _NUMBER_OIDS.items()}
+_ARRAY_HEADER: Final = 20
+_EMPTY_ARRAYS: Final = {size: _field(struct.pack(">iii", 0, 0, oid)) for size, oid in _NUMBER_OIDS.items()}
 _ELEMENTS: Final = {size: np.dtype([("size", ">i4"), ("value", f">i{size}")]) for size in _NUMBER_OIDS}
 
 
-def _number_array(values: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> bytes:
+def _number_arrays(values: npt.NDArray[np.int64] | npt.NDArray[np.int32], ends: Iterable[int]) -> Iterator[bytes]:
+    """The field of each array of those that `values` holds one after the other, up to `ends`."""
     size = values.dtype.itemsize
-    if not values.size:
-        return _EMPTY_ARRAYS[size]
     elements = np.empty(values.size, dtype=_ELEMENTS[size])
     elements["size"] = size
     elements["value"] = values
-    return struct.pack(">iiiii", 1, 0, _NUMBER_OIDS[size], values.size, 1) + elements.tobytes()
+    content, width, oid = elements.tobytes(), elements.itemsize, _NUMBER_OIDS[size]
+    start = 0
+    for end in ends:
+        count = end - start
+        if count:
+            header = struct.pack(">iiiiii", _ARRAY_HEADER + count * width, 1, 0, oid, count, 1)
+            yield header + content[start * width : end * width]
+        else:
+            yield _EMPTY_ARRAYS[size]
+        start = end
 
 
 def _text_array(values: Sequence[str]) -> bytes:
     if not values:
-        return struct.pack(">iii", 0, 0, _TEXT_OID)
-    return struct.pack(">iiiii", 1, 0, _TEXT_OID, len(values), 1) + b"".join(_field(v.encode()) for v in values)
+        return _field(struct.pack(">iii", 0, 0, _TEXT_OID))
+    elements = b"".join(_field(value.encode()) for value in values)
+    return _field(struct.pack(">iiiii", 1, 0, _TEXT_OID, len(values), 1) + elements)
