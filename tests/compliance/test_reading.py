@@ -23,7 +23,13 @@ from chunkstore.v1.chunk_reader_service_pb2 import (
     Source,
 )
 from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest
-from chunkstore.v1.store_service_pb2 import GetStoreInfoRequest
+from chunkstore.v1.retrieval_service_pb2 import RetrieveChunksRequest
+from chunkstore.v1.store_service_pb2 import (
+    MIRROR_STATE_MIRRORED,
+    MIRROR_STATE_NOT_LOADED,
+    GetStoreInfoRequest,
+    MirrorInfo,
+)
 
 EAST = (1.0, 0.0, 0.0, 0.0)
 ENTITY = "person/ada"
@@ -293,6 +299,37 @@ def test_store_info_counts_the_corpus(api: Api) -> None:
     api.upsert(chunk("three", "f"))
     corpus = api.corpus()
     assert (corpus.revision, corpus.chunk_count, corpus.embedded_count, corpus.source_count) == (5, 2, 1, 3)
+
+
+def test_store_info_tells_where_a_tenant_is_ranked(api: Api) -> None:
+    """Excludes a mirror that is said to be where there is none, loaded by asking, or newer than the last query."""
+
+    def mirror() -> MirrorInfo | None:
+        info = api.store.GetStoreInfo(GetStoreInfoRequest())
+        assert info.HasField("mirror") == (info.adapter == "postgres-mirror")
+        return info.mirror if info.HasField("mirror") else None
+
+    def retrieve() -> int:
+        return api.retrieval.RetrieveChunks(RetrieveChunksRequest(query="alpha")).revision
+
+    for revision in (1, 2):
+        api.upsert(chunk("one", f"alpha {revision}", vector=EAST))
+        before = mirror()
+        assert retrieve() == revision
+        after = mirror()
+        if before is None or after is None:
+            assert before is after
+            continue
+        if revision == 1:
+            assert (before.state, before.HasField("revision"), before.size_bytes) == (MIRROR_STATE_NOT_LOADED, False, 0)
+        else:
+            assert (before.state, before.revision) == (MIRROR_STATE_MIRRORED, 1)
+        assert (after.state, after.revision) == (MIRROR_STATE_MIRRORED, revision)
+        assert 0 < after.size_bytes <= after.memory_used_bytes <= after.memory_budget_bytes == 2 * 1024**3
+        assert before.size_bytes < after.size_bytes
+        assert after.mirrored_tenant_count >= 1
+        growth = (after.memory_used_bytes - before.memory_used_bytes, after.size_bytes - before.size_bytes)
+        assert growth[0] == growth[1]
 
 
 def _refused_token(api: Api, call: ListCall, token: str) -> None:

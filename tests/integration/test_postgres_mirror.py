@@ -9,19 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 from tests.databases import Wire, fresh_database
 
 from chunkstore.adapters.postgres import writes
-from chunkstore.adapters.postgres.mirror import MirroredChunkStore, MirrorSnapshot
+from chunkstore.adapters.postgres.mirror import DEFAULT_MEMORY, MirroredChunkStore, MirrorSnapshot
 from chunkstore.adapters.postgres.snapshot import PostgresSnapshot
 from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
 from chunkstore.domain.errors import SnapshotExpiredError, StoreUnavailableError
+from chunkstore.domain.results import MirrorInfo, MirrorState
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import ChunkStore, CorpusSnapshot, SourceReplacement
+
+Stores = tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore]
 
 TENANT, OTHER = TenantId("a"), TenantId("b")
 DIMENSION = 4
@@ -37,7 +41,7 @@ async def _opened(kind: type[PostgresChunkStore], dsn: str) -> Any:
 @pytest.fixture
 async def stores(
     newest_server: str,
-) -> AsyncIterator[tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore]]:
+) -> AsyncIterator[Stores]:
     """Two mirrors on one database, as of two servers, and SQL to compare them with."""
     async with fresh_database(newest_server) as dsn:
         opened = [await _opened(kind, dsn) for kind in (MirroredChunkStore, MirroredChunkStore, PostgresChunkStore)]
@@ -67,7 +71,7 @@ async def _answer(store: ChunkStore, tenant: TenantId = TENANT, limit: int = 50)
 
 
 async def test_two_mirrors_agree_with_sql_after_every_write_of_either(
-    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+    stores: Stores,
 ) -> None:
     """Inserts, updates, re-embeddings, orphans, purges: ids, order, score bits, counts and rows."""
     one, other, sql = stores
@@ -99,7 +103,7 @@ async def test_two_mirrors_agree_with_sql_after_every_write_of_either(
 
 
 async def test_a_read_is_never_older_than_the_last_acknowledged_write_of_another_server(
-    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+    stores: Stores,
 ) -> None:
     reader, writer, _ = stores
     acknowledged = 0
@@ -125,7 +129,7 @@ async def test_a_read_is_never_older_than_the_last_acknowledged_write_of_another
 
 
 async def test_a_row_that_goes_after_it_was_ranked_is_ranked_again(
-    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+    stores: Stores,
 ) -> None:
     mirror, other, _ = stores
     await _replace(mirror, "s", [_chunk("s", "alpha old")])
@@ -147,7 +151,7 @@ async def test_a_row_that_goes_after_it_was_ranked_is_ranked_again(
 
 
 async def test_candidates_alone_are_not_older_than_the_last_commit_either(
-    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+    stores: Stores,
 ) -> None:
     mirror, other, _ = stores
     await _replace(mirror, "s", [_chunk("s", "alpha")])
@@ -164,7 +168,7 @@ async def test_candidates_alone_are_not_older_than_the_last_commit_either(
 
 
 async def test_a_tenant_that_does_not_fit_is_ranked_in_sql(
-    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+    stores: Stores,
 ) -> None:
     mirror, _, sql = stores
     mirror.mirror_memory = 10
@@ -175,7 +179,7 @@ async def test_a_tenant_that_does_not_fit_is_ranked_in_sql(
 
 
 async def test_the_tenant_asked_least_recently_makes_room(
-    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+    stores: Stores,
 ) -> None:
     mirror, _, sql = stores
     for tenant in (TENANT, OTHER):
@@ -188,8 +192,83 @@ async def test_the_tenant_asked_least_recently_makes_room(
     assert await _answer(mirror) == await _answer(sql)
 
 
+async def test_the_tenant_that_made_room_is_loaded_when_it_is_asked_again(stores: Stores) -> None:
+    """Its figures say so, and each change is logged once, with the tenant and the bytes."""
+    mirror, other, _ = stores
+    await _replace(mirror, "s", [_chunk("s", f"alpha {n}", n, VECTORS[0]) for n in range(50)])
+    await _replace(mirror, "s", [_chunk("s", f"alpha {n}", n, VECTORS[0]) for n in range(40)], OTHER)
+    budget = mirror.mirror_memory
+    assert mirror.mirror_info(TENANT) == MirrorInfo(budget, 0, 0, MirrorState.NOT_LOADED)
+    with capture_logs() as logs:
+        await _answer(mirror)
+        await _answer(mirror, OTHER)
+        size, other_size = mirror.mirror_info(TENANT).size, mirror.mirror_info(OTHER).size
+        assert size > other_size > 0
+        both = MirrorInfo(budget, size + other_size, 2, MirrorState.MIRRORED, 1, size)
+        assert mirror.mirror_info(TENANT) == both
+        await _answer(mirror, OTHER)
+        mirror.mirror_memory = budget = size + other_size // 2
+        await _replace(other, "t", [_chunk("t", "beta")], OTHER)
+        await _answer(mirror, OTHER)
+        caught_up = mirror.mirror_info(OTHER).size
+        assert mirror.mirror_info(TENANT) == MirrorInfo(budget, caught_up, 1, MirrorState.NOT_LOADED)
+        assert mirror.mirror_info(OTHER) == MirrorInfo(budget, caught_up, 1, MirrorState.MIRRORED, 2, caught_up)
+        await _answer(mirror)
+        assert mirror.mirror_info(OTHER) == MirrorInfo(budget, size, 1, MirrorState.NOT_LOADED)
+    assert all(line.pop("seconds") >= 0 for line in logs if line["event"] != "mirror evicted")
+    loaded = {"event": "mirror loaded", "log_level": "info", "revision": 1}
+    of_tenant, of_other = {"tenant": TENANT, "bytes": size}, {"tenant": OTHER, "bytes": other_size}
+    assert logs == [
+        {**loaded, **of_tenant, "chunks": 50, "budget": DEFAULT_MEMORY},
+        {**loaded, **of_other, "chunks": 40, "budget": DEFAULT_MEMORY},
+        {"event": "mirror caught up", "log_level": "debug", "tenant": OTHER}
+        | {"since": 1, "revision": 2, "chunks": 41, "bytes": caught_up},
+        {"event": "mirror evicted", "log_level": "info", **of_tenant},
+        {**loaded, **of_tenant, "chunks": 50, "budget": budget},
+        {"event": "mirror evicted", "log_level": "info", "tenant": OTHER, "bytes": caught_up},
+    ]
+
+
+async def test_a_tenant_that_outgrows_the_memory_and_shrinks_again_is_told_of_once_each_time(stores: Stores) -> None:
+    mirror, other, sql = stores
+    small, large = ([_chunk("s", f"alpha {n}", n, VECTORS[0]) for n in range(count)] for count in (5, 50))
+    await _replace(mirror, "s", small)
+    mirror.mirror_memory = budget = 20 * 200
+    states: list[tuple[MirrorState, int | None]] = []
+    with capture_logs() as logs:
+        for chunks in (small, large, small, large):
+            await _replace(other, "s", chunks)
+            for _ in range(3):
+                assert await _answer(mirror) == await _answer(sql)
+                info = mirror.mirror_info(TENANT)
+                states.append((info.state, info.revision))
+                assert (info.size > 0) == (info.state is MirrorState.MIRRORED)
+                assert info.memory_used == info.size
+    mirrored = [[(MirrorState.MIRRORED, revision)] * 3 for revision in (1, 3)]
+    too_large = [(MirrorState.TOO_LARGE, None)] * 3
+    assert states == [*mirrored[0], *too_large, *mirrored[1], *too_large]
+    assert [line["event"] for line in logs] == ["mirror loaded", "mirror does not fit"] * 2
+    assert all(line["bytes"] > line["budget"] == budget for line in logs[1::2])
+
+
+async def test_making_room_does_not_forget_that_a_tenant_is_too_large(stores: Stores) -> None:
+    mirror, _, _ = stores
+    third = TenantId("c")
+    await _replace(mirror, "s", [_chunk("s", f"alpha {n}", n, VECTORS[0]) for n in range(100)])
+    for tenant in (OTHER, third):
+        await _replace(mirror, "s", [_chunk("s", f"alpha {n}", n, VECTORS[0]) for n in range(20)], tenant)
+    await _answer(mirror, OTHER)
+    mirror.mirror_memory = mirror.mirrored_bytes * 3 // 2
+    with capture_logs() as logs:
+        for tenant in (TENANT, OTHER, third, TENANT):
+            await _answer(mirror, tenant)
+    assert mirror.mirror_info(TENANT).state is MirrorState.TOO_LARGE
+    assert mirror.mirror_info(OTHER).state is MirrorState.NOT_LOADED
+    assert [line["event"] for line in logs] == ["mirror does not fit", "mirror loaded", "mirror evicted"]
+
+
 async def test_removals_that_are_forgotten_make_the_mirror_load_anew(
-    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore], monkeypatch: pytest.MonkeyPatch
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writes, "REMOVALS_KEPT", 3)
     mirror, other, sql = stores
@@ -202,7 +281,7 @@ async def test_removals_that_are_forgotten_make_the_mirror_load_anew(
 
 
 async def test_forgotten_vectors_are_forgotten_by_the_mirror(
-    stores: tuple[MirroredChunkStore, MirroredChunkStore, PostgresChunkStore],
+    stores: Stores,
 ) -> None:
     mirror, _, sql = stores
     await _replace(mirror, "s", [_chunk("s", "alpha", embedding=VECTORS[0])])

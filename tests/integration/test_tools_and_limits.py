@@ -159,6 +159,7 @@ def test_info_and_health_describe_a_running_server(address: str) -> None:
         (("--chunk-size", "10", "--chunk-overlap", "10"), "chunk_overlap"),
         (("--analyzer", "klingon"), "analyzer"),
         (("--embeddings", "magic"), "embeddings"),
+        (("--log-level", "loud"), "log-level"),
         (("--max-k", "0"), "max-k"),
         (("--address", "0.0.0.0:1"), "address"),
     ],

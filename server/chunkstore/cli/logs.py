@@ -7,11 +7,14 @@ import sys
 
 import structlog
 
+from chunkstore.composition.settings import LogLevel
 
-def configure_logs() -> None:
-    """Send structured logs, and the libraries' warnings, to stderr."""
+
+def configure_logs(level: LogLevel = LogLevel.INFO) -> None:
+    """Send structured logs of `level` and above, and the libraries' warnings, to stderr."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from chunkstore.composition.settings import Ranking, Settings, StoreKind
+from chunkstore.composition.settings import LogLevel, Ranking, Settings, StoreKind
 
 DEFAULTS = Settings()
 
@@ -91,6 +91,10 @@ AddressOption = Annotated[
     typer.Option(
         envvar="CHUNKSTORE_ADDRESS", help="HOST:PORT; loopback only; port 0 takes a free one.", rich_help_panel=_SERVER
     ),
+]
+LogLevelOption = Annotated[
+    LogLevel,
+    typer.Option(envvar="CHUNKSTORE_LOG_LEVEL", help="The least that is logged.", rich_help_panel=_SERVER),
 ]
 ServerAddressOption = Annotated[str, typer.Option("--address", envvar="CHUNKSTORE_ADDRESS", help="Server, HOST:PORT.")]
 TenantOption = Annotated[str, typer.Option("--tenant", envvar="CHUNKSTORE_TENANT", help="Whose corpus.")]

@@ -20,6 +20,7 @@ from chunkstore.cli.options import (
     EmbeddingsApiKeyOption,
     EmbeddingsOption,
     EmbeddingsUrlOption,
+    LogLevelOption,
     RankingOption,
     StoreOption,
     limit_option,
@@ -44,6 +45,7 @@ def serve(
     embeddings_api_key: EmbeddingsApiKeyOption = None,
     dimension: DimensionOption = None,
     address: AddressOption = DEFAULTS.address,
+    log_level: LogLevelOption = DEFAULTS.log_level,
     chunk_size: Annotated[int, limit_option("chunk_size", "Largest chunk, in characters.")] = DEFAULTS.chunk_size,
     chunk_overlap: Annotated[
         int, limit_option("chunk_overlap", "Characters that neighbouring chunks may share.")
@@ -74,7 +76,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT. Prints `listening on HOST:PORT` when ready; logs go to stderr."""
     settings = settings_of(**{name: value for name, value in locals().items() if name in Settings.model_fields})
-    configure_logs()
+    configure_logs(settings.log_level)
     uvloop.run(_serve(settings))
 
 

@@ -26,6 +26,15 @@ class Ranking(StrEnum):
     SQL = "sql"
 
 
+class LogLevel(StrEnum):
+    """The least that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -56,6 +65,7 @@ class Settings(BaseModel):
     overfetch: Annotated[int, Field(ge=1, le=100)] = DEFAULT_OVERFETCH
 
     address: str = "127.0.0.1:50051"
+    log_level: LogLevel = LogLevel.INFO
     max_concurrent_calls: Positive = 256
     max_request_bytes: Positive = 16 * 1024 * 1024
     max_response_bytes: Annotated[int, Field(ge=64 * 1024)] = 4 * 1024 * 1024 - 64 * 1024

@@ -53,6 +53,26 @@ class CorpusCounts:
     source_count: int = 0
 
 
+class MirrorState(enum.Enum):
+    """Where a tenant is ranked: in memory once it is asked, in memory already, or in SQL, being too large for it."""
+
+    NOT_LOADED = "not_loaded"
+    MIRRORED = "mirrored"
+    TOO_LARGE = "too_large"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorInfo:
+    """What a process's mirrors of all tenants take, in bytes, and one tenant's: None and 0 unless it is mirrored."""
+
+    memory_budget: int
+    memory_used: int
+    mirrored_tenant_count: int
+    state: MirrorState
+    revision: int | None = None
+    size: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A document that has been written, the revision of its last change, and how many chunks it has."""

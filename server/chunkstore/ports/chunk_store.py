@@ -17,6 +17,7 @@ from chunkstore.domain.errors import SourceChangedError
 from chunkstore.domain.results import (
     CorpusCounts,
     LexicalCandidates,
+    MirrorInfo,
     SemanticCandidate,
     Source,
     WriteResult,
@@ -194,6 +195,13 @@ class ChunkStore(ChunkWriter, ChunkReader, ChunkPurge, Protocol):
         Unless `pinned`, an adapter may notice only when chunks are read, or when the snapshot ends, that it is not, or
         that its rows have changed since, and raise SnapshotExpiredError: see `composition.reading`. A pinned one never
         does; it may hold a connection meanwhile.
+        """
+        ...
+
+    def mirror_info(self, tenant_id: TenantId) -> MirrorInfo | None:
+        """What mirrors take in this process's memory, and how the tenant is ranked; None where there are none.
+
+        Asking loads nothing, and does not count as a use of the tenant.
         """
         ...
 

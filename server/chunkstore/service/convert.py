@@ -18,8 +18,11 @@ from chunkstore.domain.results import (
     Channel,
     ChannelReport,
     ChannelStatus,
+    CorpusCounts,
     CorpusStatistics,
     LexicalCandidate,
+    MirrorInfo,
+    MirrorState,
     RetrievalMode,
     ScoredChunk,
     SemanticCandidate,
@@ -36,6 +39,7 @@ from chunkstore.v1 import (
     lexical_candidate_service_pb2,
     retrieval_service_pb2,
     semantic_candidate_service_pb2,
+    store_service_pb2,
 )
 
 ResultT = TypeVar("ResultT")
@@ -56,6 +60,11 @@ _STATUSES = {
     ChannelStatus.FAILED: retrieval_service_pb2.CHANNEL_STATUS_FAILED,
     ChannelStatus.NOT_CONFIGURED: retrieval_service_pb2.CHANNEL_STATUS_NOT_CONFIGURED,
     ChannelStatus.NOT_REQUESTED: retrieval_service_pb2.CHANNEL_STATUS_NOT_REQUESTED,
+}
+_MIRROR_STATES = {
+    MirrorState.NOT_LOADED: store_service_pb2.MIRROR_STATE_NOT_LOADED,
+    MirrorState.MIRRORED: store_service_pb2.MIRROR_STATE_MIRRORED,
+    MirrorState.TOO_LARGE: store_service_pb2.MIRROR_STATE_TOO_LARGE,
 }
 _FORMATS = {
     indexing_service_pb2.DOCUMENT_FORMAT_UNSPECIFIED: DocumentFormat.PLAIN_TEXT,
@@ -176,6 +185,28 @@ def source_to(source: Source) -> chunk_reader_service_pb2.Source:
     """The message of a source."""
     return chunk_reader_service_pb2.Source(
         source_id=source.source_id, revision=source.revision, chunk_count=source.chunk_count
+    )
+
+
+def corpus_counts_to(counts: CorpusCounts) -> store_service_pb2.CorpusCounts:
+    """The message of a corpus's counts."""
+    return store_service_pb2.CorpusCounts(
+        revision=counts.revision,
+        chunk_count=counts.chunk_count,
+        embedded_count=counts.embedded_count,
+        source_count=counts.source_count,
+    )
+
+
+def mirror_info_to(info: MirrorInfo) -> store_service_pb2.MirrorInfo:
+    """The message of what mirrors take; the revision is set where the tenant is mirrored."""
+    return store_service_pb2.MirrorInfo(
+        memory_budget_bytes=info.memory_budget,
+        memory_used_bytes=info.memory_used,
+        mirrored_tenant_count=info.mirrored_tenant_count,
+        state=_MIRROR_STATES[info.state],
+        revision=info.revision,
+        size_bytes=info.size,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chunkstore.ports.chunk_store import ChunkStore
+from chunkstore.service.convert import corpus_counts_to, mirror_info_to
 from chunkstore.service.interceptors.around import Context
 from chunkstore.service.tenancy import current_tenant
 from chunkstore.v1 import store_service_pb2 as pb
@@ -19,7 +20,9 @@ class StoreServicer(StoreServiceServicer):
 
     async def GetStoreInfo(self, request: pb.GetStoreInfoRequest, context: Context) -> pb.GetStoreInfoResponse:
         """See the contract."""
-        counts = await self._chunks.counts(current_tenant())
+        tenant_id = current_tenant()
+        counts = await self._chunks.counts(tenant_id)
+        mirror = self._chunks.mirror_info(tenant_id)
         analyzer = self._chunks.analyzer
         return pb.GetStoreInfoResponse(
             adapter=self._chunks.adapter,
@@ -27,11 +30,7 @@ class StoreServicer(StoreServiceServicer):
             embedding_model=self._chunks.embedding_model or "",
             analyzer=pb.Analyzer(name=analyzer.name, version=analyzer.version),
             limits=self._limits,
-            corpus=pb.CorpusCounts(
-                revision=counts.revision,
-                chunk_count=counts.chunk_count,
-                embedded_count=counts.embedded_count,
-                source_count=counts.source_count,
-            ),
+            corpus=corpus_counts_to(counts),
             server_version=self._version,
+            mirror=mirror_info_to(mirror) if mirror is not None else None,
         )

@@ -5,6 +5,7 @@ What a server is and what it holds."""
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -15,6 +16,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _MirrorState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MirrorStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MirrorState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MIRROR_STATE_UNSPECIFIED: _MirrorState.ValueType  # 0
+    """Never sent."""
+    MIRROR_STATE_NOT_LOADED: _MirrorState.ValueType  # 1
+    """Not in memory: not asked since the server started, or dropped to make room for others. The next query loads it."""
+    MIRROR_STATE_MIRRORED: _MirrorState.ValueType  # 2
+    """In memory."""
+    MIRROR_STATE_TOO_LARGE: _MirrorState.ValueType  # 3
+    """In SQL: when last asked, it alone would have taken more than memory_budget_bytes."""
+
+class MirrorState(_MirrorState, metaclass=_MirrorStateEnumTypeWrapper):
+    """MirrorState is how a tenant is ranked. The answers are the same."""
+
+MIRROR_STATE_UNSPECIFIED: MirrorState.ValueType  # 0
+"""Never sent."""
+MIRROR_STATE_NOT_LOADED: MirrorState.ValueType  # 1
+"""Not in memory: not asked since the server started, or dropped to make room for others. The next query loads it."""
+MIRROR_STATE_MIRRORED: MirrorState.ValueType  # 2
+"""In memory."""
+MIRROR_STATE_TOO_LARGE: MirrorState.ValueType  # 3
+"""In SQL: when last asked, it alone would have taken more than memory_budget_bytes."""
+Global___MirrorState: _TypeAlias = MirrorState  # noqa: Y015
 
 @_typing.final
 class GetStoreInfoRequest(_message.Message):
@@ -46,6 +75,7 @@ class GetStoreInfoResponse(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     CORPUS_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
+    MIRROR_FIELD_NUMBER: _builtins.int
     adapter: _builtins.str
     """The adapter: memory, postgres (ranked in SQL), or postgres-mirror (ranked in memory)."""
     dimension: _builtins.int
@@ -66,6 +96,10 @@ class GetStoreInfoResponse(_message.Message):
     def corpus(self) -> Global___CorpusCounts:
         """The calling tenant's corpus."""
 
+    @_builtins.property
+    def mirror(self) -> Global___MirrorInfo:
+        """Memory in which this server ranks hot tenants; absent where the adapter is not postgres-mirror."""
+
     def __init__(
         self,
         *,
@@ -76,10 +110,11 @@ class GetStoreInfoResponse(_message.Message):
         limits: Global___Limits | None = ...,
         corpus: Global___CorpusCounts | None = ...,
         server_version: _builtins.str = ...,
+        mirror: Global___MirrorInfo | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["analyzer", b"analyzer", "corpus", b"corpus", "limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["analyzer", b"analyzer", "corpus", b"corpus", "limits", b"limits", "mirror", b"mirror"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "analyzer", b"analyzer", "corpus", b"corpus", "dimension", b"dimension", "embedding_model", b"embedding_model", "limits", b"limits", "server_version", b"server_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "analyzer", b"analyzer", "corpus", b"corpus", "dimension", b"dimension", "embedding_model", b"embedding_model", "limits", b"limits", "mirror", b"mirror", "server_version", b"server_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -198,3 +233,51 @@ class CorpusCounts(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CorpusCounts: _TypeAlias = CorpusCounts  # noqa: Y015
+
+@_typing.final
+class MirrorInfo(_message.Message):
+    """MirrorInfo tells how this server ranks the calling tenant, and how much memory its mirrors of all tenants take. Every
+    server has mirrors of its own: another one answers with other figures. Asking for it loads nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_BUDGET_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_USED_BYTES_FIELD_NUMBER: _builtins.int
+    MIRRORED_TENANT_COUNT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    memory_budget_bytes: _builtins.int
+    """Most memory that the mirrors of all tenants may take together, in bytes."""
+    memory_used_bytes: _builtins.int
+    """Memory that the mirrors of all tenants take together, in bytes, near enough."""
+    mirrored_tenant_count: _builtins.int
+    """Number of tenants, of all, that are mirrored."""
+    state: Global___MirrorState.ValueType
+    """How the calling tenant is ranked."""
+    revision: _builtins.int
+    """Corpus revision of the calling tenant's mirror; absent unless it is mirrored. The next query takes in what was
+    written since, so an answer is never as old as this may be.
+    """
+    size_bytes: _builtins.int
+    """Memory that the calling tenant's mirror takes, in bytes, near enough; 0 unless it is mirrored."""
+    def __init__(
+        self,
+        *,
+        memory_budget_bytes: _builtins.int = ...,
+        memory_used_bytes: _builtins.int = ...,
+        mirrored_tenant_count: _builtins.int = ...,
+        state: Global___MirrorState.ValueType = ...,
+        revision: _builtins.int | None = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_revision", b"_revision", "revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_revision", b"_revision", "memory_budget_bytes", b"memory_budget_bytes", "memory_used_bytes", b"memory_used_bytes", "mirrored_tenant_count", b"mirrored_tenant_count", "revision", b"revision", "size_bytes", b"size_bytes", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__revision: _TypeAlias = _typing.Literal["revision"]  # noqa: Y015
+    _WhichOneofArgType__revision: _TypeAlias = _typing.Literal["_revision", b"_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__revision) -> _WhichOneofReturnType__revision | None: ...
+
+Global___MirrorInfo: _TypeAlias = MirrorInfo  # noqa: Y015

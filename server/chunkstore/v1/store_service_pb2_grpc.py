@@ -47,7 +47,7 @@ class StoreServiceServicer:
     """
 
     def GetStoreInfo(self, request, context):
-        """GetStoreInfo returns the store's fixed facts, its limits, and the calling tenant's counts.
+        """GetStoreInfo returns the store's fixed facts, its limits, the calling tenant's counts, and where it is ranked.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

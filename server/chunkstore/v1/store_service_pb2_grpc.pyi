@@ -34,7 +34,7 @@ class StoreServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
     GetStoreInfo: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.GetStoreInfoRequest, _store_service_pb2.GetStoreInfoResponse]
-    """GetStoreInfo returns the store's fixed facts, its limits, and the calling tenant's counts."""
+    """GetStoreInfo returns the store's fixed facts, its limits, the calling tenant's counts, and where it is ranked."""
 
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
@@ -42,7 +42,7 @@ class StoreServiceAsyncStub(StoreServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStoreInfo: _aio.UnaryUnaryMultiCallable[_store_service_pb2.GetStoreInfoRequest, _store_service_pb2.GetStoreInfoResponse]  # type: ignore[assignment]
-    """GetStoreInfo returns the store's fixed facts, its limits, and the calling tenant's counts."""
+    """GetStoreInfo returns the store's fixed facts, its limits, the calling tenant's counts, and where it is ranked."""
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     """StoreService describes the store."""
@@ -53,6 +53,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _store_service_pb2.GetStoreInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_service_pb2.GetStoreInfoResponse, _abc.Awaitable[_store_service_pb2.GetStoreInfoResponse]]:
-        """GetStoreInfo returns the store's fixed facts, its limits, and the calling tenant's counts."""
+        """GetStoreInfo returns the store's fixed facts, its limits, the calling tenant's counts, and where it is ranked."""
 
 def add_StoreServiceServicer_to_server(servicer: StoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

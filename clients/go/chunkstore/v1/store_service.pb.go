@@ -23,6 +23,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// MirrorState is how a tenant is ranked. The answers are the same.
+type MirrorState int32
+
+const (
+	// Never sent.
+	MirrorState_MIRROR_STATE_UNSPECIFIED MirrorState = 0
+	// Not in memory: not asked since the server started, or dropped to make room for others. The next query loads it.
+	MirrorState_MIRROR_STATE_NOT_LOADED MirrorState = 1
+	// In memory.
+	MirrorState_MIRROR_STATE_MIRRORED MirrorState = 2
+	// In SQL: when last asked, it alone would have taken more than memory_budget_bytes.
+	MirrorState_MIRROR_STATE_TOO_LARGE MirrorState = 3
+)
+
+// Enum value maps for MirrorState.
+var (
+	MirrorState_name = map[int32]string{
+		0: "MIRROR_STATE_UNSPECIFIED",
+		1: "MIRROR_STATE_NOT_LOADED",
+		2: "MIRROR_STATE_MIRRORED",
+		3: "MIRROR_STATE_TOO_LARGE",
+	}
+	MirrorState_value = map[string]int32{
+		"MIRROR_STATE_UNSPECIFIED": 0,
+		"MIRROR_STATE_NOT_LOADED":  1,
+		"MIRROR_STATE_MIRRORED":    2,
+		"MIRROR_STATE_TOO_LARGE":   3,
+	}
+)
+
+func (x MirrorState) Enum() *MirrorState {
+	p := new(MirrorState)
+	*p = x
+	return p
+}
+
+func (x MirrorState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MirrorState) Descriptor() protoreflect.EnumDescriptor {
+	return file_chunkstore_v1_store_service_proto_enumTypes[0].Descriptor()
+}
+
+func (MirrorState) Type() protoreflect.EnumType {
+	return &file_chunkstore_v1_store_service_proto_enumTypes[0]
+}
+
+func (x MirrorState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MirrorState.Descriptor instead.
+func (MirrorState) EnumDescriptor() ([]byte, []int) {
+	return file_chunkstore_v1_store_service_proto_rawDescGZIP(), []int{0}
+}
+
 // GetStoreInfoRequest is empty.
 type GetStoreInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -77,6 +134,8 @@ type GetStoreInfoResponse struct {
 	Corpus *CorpusCounts `protobuf:"bytes,6,opt,name=corpus,proto3" json:"corpus,omitempty"`
 	// The server's version.
 	ServerVersion string `protobuf:"bytes,7,opt,name=server_version,json=serverVersion,proto3" json:"server_version,omitempty"`
+	// Memory in which this server ranks hot tenants; absent where the adapter is not postgres-mirror.
+	Mirror        *MirrorInfo `protobuf:"bytes,8,opt,name=mirror,proto3" json:"mirror,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -158,6 +217,13 @@ func (x *GetStoreInfoResponse) GetServerVersion() string {
 		return x.ServerVersion
 	}
 	return ""
+}
+
+func (x *GetStoreInfoResponse) GetMirror() *MirrorInfo {
+	if x != nil {
+		return x.Mirror
+	}
+	return nil
 }
 
 // Analyzer names the rules by which texts become terms.
@@ -406,12 +472,105 @@ func (x *CorpusCounts) GetSourceCount() int64 {
 	return 0
 }
 
+// MirrorInfo tells how this server ranks the calling tenant, and how much memory its mirrors of all tenants take. Every
+// server has mirrors of its own: another one answers with other figures. Asking for it loads nothing.
+type MirrorInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Most memory that the mirrors of all tenants may take together, in bytes.
+	MemoryBudgetBytes int64 `protobuf:"varint,1,opt,name=memory_budget_bytes,json=memoryBudgetBytes,proto3" json:"memory_budget_bytes,omitempty"`
+	// Memory that the mirrors of all tenants take together, in bytes, near enough.
+	MemoryUsedBytes int64 `protobuf:"varint,2,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
+	// Number of tenants, of all, that are mirrored.
+	MirroredTenantCount int64 `protobuf:"varint,3,opt,name=mirrored_tenant_count,json=mirroredTenantCount,proto3" json:"mirrored_tenant_count,omitempty"`
+	// How the calling tenant is ranked.
+	State MirrorState `protobuf:"varint,4,opt,name=state,proto3,enum=chunkstore.v1.MirrorState" json:"state,omitempty"`
+	// Corpus revision of the calling tenant's mirror; absent unless it is mirrored. The next query takes in what was
+	// written since, so an answer is never as old as this may be.
+	Revision *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
+	// Memory that the calling tenant's mirror takes, in bytes, near enough; 0 unless it is mirrored.
+	SizeBytes     int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorInfo) Reset() {
+	*x = MirrorInfo{}
+	mi := &file_chunkstore_v1_store_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorInfo) ProtoMessage() {}
+
+func (x *MirrorInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_chunkstore_v1_store_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorInfo.ProtoReflect.Descriptor instead.
+func (*MirrorInfo) Descriptor() ([]byte, []int) {
+	return file_chunkstore_v1_store_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *MirrorInfo) GetMemoryBudgetBytes() int64 {
+	if x != nil {
+		return x.MemoryBudgetBytes
+	}
+	return 0
+}
+
+func (x *MirrorInfo) GetMemoryUsedBytes() int64 {
+	if x != nil {
+		return x.MemoryUsedBytes
+	}
+	return 0
+}
+
+func (x *MirrorInfo) GetMirroredTenantCount() int64 {
+	if x != nil {
+		return x.MirroredTenantCount
+	}
+	return 0
+}
+
+func (x *MirrorInfo) GetState() MirrorState {
+	if x != nil {
+		return x.State
+	}
+	return MirrorState_MIRROR_STATE_UNSPECIFIED
+}
+
+func (x *MirrorInfo) GetRevision() int64 {
+	if x != nil && x.Revision != nil {
+		return *x.Revision
+	}
+	return 0
+}
+
+func (x *MirrorInfo) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
 var File_chunkstore_v1_store_service_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\n" +
 	"!chunkstore/v1/store_service.proto\x12\rchunkstore.v1\"\x15\n" +
-	"\x13GetStoreInfoRequest\"\xb7\x02\n" +
+	"\x13GetStoreInfoRequest\"\xea\x02\n" +
 	"\x14GetStoreInfoResponse\x12\x18\n" +
 	"\aadapter\x18\x01 \x01(\tR\aadapter\x12\x1c\n" +
 	"\tdimension\x18\x02 \x01(\x05R\tdimension\x12'\n" +
@@ -419,7 +578,8 @@ const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\banalyzer\x18\x04 \x01(\v2\x17.chunkstore.v1.AnalyzerR\banalyzer\x12-\n" +
 	"\x06limits\x18\x05 \x01(\v2\x15.chunkstore.v1.LimitsR\x06limits\x123\n" +
 	"\x06corpus\x18\x06 \x01(\v2\x1b.chunkstore.v1.CorpusCountsR\x06corpus\x12%\n" +
-	"\x0eserver_version\x18\a \x01(\tR\rserverVersion\"8\n" +
+	"\x0eserver_version\x18\a \x01(\tR\rserverVersion\x121\n" +
+	"\x06mirror\x18\b \x01(\v2\x19.chunkstore.v1.MirrorInfoR\x06mirror\"8\n" +
 	"\bAnalyzer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x05R\aversion\"\xf3\x02\n" +
@@ -438,7 +598,22 @@ const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\vchunk_count\x18\x02 \x01(\x03R\n" +
 	"chunkCount\x12%\n" +
 	"\x0eembedded_count\x18\x03 \x01(\x03R\rembeddedCount\x12!\n" +
-	"\fsource_count\x18\x04 \x01(\x03R\vsourceCount2g\n" +
+	"\fsource_count\x18\x04 \x01(\x03R\vsourceCount\"\x9b\x02\n" +
+	"\n" +
+	"MirrorInfo\x12.\n" +
+	"\x13memory_budget_bytes\x18\x01 \x01(\x03R\x11memoryBudgetBytes\x12*\n" +
+	"\x11memory_used_bytes\x18\x02 \x01(\x03R\x0fmemoryUsedBytes\x122\n" +
+	"\x15mirrored_tenant_count\x18\x03 \x01(\x03R\x13mirroredTenantCount\x120\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x1a.chunkstore.v1.MirrorStateR\x05state\x12\x1f\n" +
+	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x06 \x01(\x03R\tsizeBytesB\v\n" +
+	"\t_revision*\x7f\n" +
+	"\vMirrorState\x12\x1c\n" +
+	"\x18MIRROR_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17MIRROR_STATE_NOT_LOADED\x10\x01\x12\x19\n" +
+	"\x15MIRROR_STATE_MIRRORED\x10\x02\x12\x1a\n" +
+	"\x16MIRROR_STATE_TOO_LARGE\x10\x032g\n" +
 	"\fStoreService\x12W\n" +
 	"\fGetStoreInfo\x12\".chunkstore.v1.GetStoreInfoRequest\x1a#.chunkstore.v1.GetStoreInfoResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
 
@@ -454,25 +629,30 @@ func file_chunkstore_v1_store_service_proto_rawDescGZIP() []byte {
 	return file_chunkstore_v1_store_service_proto_rawDescData
 }
 
-var file_chunkstore_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_chunkstore_v1_store_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_chunkstore_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_chunkstore_v1_store_service_proto_goTypes = []any{
-	(*GetStoreInfoRequest)(nil),  // 0: chunkstore.v1.GetStoreInfoRequest
-	(*GetStoreInfoResponse)(nil), // 1: chunkstore.v1.GetStoreInfoResponse
-	(*Analyzer)(nil),             // 2: chunkstore.v1.Analyzer
-	(*Limits)(nil),               // 3: chunkstore.v1.Limits
-	(*CorpusCounts)(nil),         // 4: chunkstore.v1.CorpusCounts
+	(MirrorState)(0),             // 0: chunkstore.v1.MirrorState
+	(*GetStoreInfoRequest)(nil),  // 1: chunkstore.v1.GetStoreInfoRequest
+	(*GetStoreInfoResponse)(nil), // 2: chunkstore.v1.GetStoreInfoResponse
+	(*Analyzer)(nil),             // 3: chunkstore.v1.Analyzer
+	(*Limits)(nil),               // 4: chunkstore.v1.Limits
+	(*CorpusCounts)(nil),         // 5: chunkstore.v1.CorpusCounts
+	(*MirrorInfo)(nil),           // 6: chunkstore.v1.MirrorInfo
 }
 var file_chunkstore_v1_store_service_proto_depIdxs = []int32{
-	2, // 0: chunkstore.v1.GetStoreInfoResponse.analyzer:type_name -> chunkstore.v1.Analyzer
-	3, // 1: chunkstore.v1.GetStoreInfoResponse.limits:type_name -> chunkstore.v1.Limits
-	4, // 2: chunkstore.v1.GetStoreInfoResponse.corpus:type_name -> chunkstore.v1.CorpusCounts
-	0, // 3: chunkstore.v1.StoreService.GetStoreInfo:input_type -> chunkstore.v1.GetStoreInfoRequest
-	1, // 4: chunkstore.v1.StoreService.GetStoreInfo:output_type -> chunkstore.v1.GetStoreInfoResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	3, // 0: chunkstore.v1.GetStoreInfoResponse.analyzer:type_name -> chunkstore.v1.Analyzer
+	4, // 1: chunkstore.v1.GetStoreInfoResponse.limits:type_name -> chunkstore.v1.Limits
+	5, // 2: chunkstore.v1.GetStoreInfoResponse.corpus:type_name -> chunkstore.v1.CorpusCounts
+	6, // 3: chunkstore.v1.GetStoreInfoResponse.mirror:type_name -> chunkstore.v1.MirrorInfo
+	0, // 4: chunkstore.v1.MirrorInfo.state:type_name -> chunkstore.v1.MirrorState
+	1, // 5: chunkstore.v1.StoreService.GetStoreInfo:input_type -> chunkstore.v1.GetStoreInfoRequest
+	2, // 6: chunkstore.v1.StoreService.GetStoreInfo:output_type -> chunkstore.v1.GetStoreInfoResponse
+	6, // [6:7] is the sub-list for method output_type
+	5, // [5:6] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_store_service_proto_init() }
@@ -480,18 +660,20 @@ func file_chunkstore_v1_store_service_proto_init() {
 	if File_chunkstore_v1_store_service_proto != nil {
 		return
 	}
+	file_chunkstore_v1_store_service_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chunkstore_v1_store_service_proto_rawDesc), len(file_chunkstore_v1_store_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   5,
+			NumEnums:      1,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_chunkstore_v1_store_service_proto_goTypes,
 		DependencyIndexes: file_chunkstore_v1_store_service_proto_depIdxs,
+		EnumInfos:         file_chunkstore_v1_store_service_proto_enumTypes,
 		MessageInfos:      file_chunkstore_v1_store_service_proto_msgTypes,
 	}.Build()
 	File_chunkstore_v1_store_service_proto = out.File

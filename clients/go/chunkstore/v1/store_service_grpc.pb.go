@@ -30,7 +30,7 @@ const (
 //
 // StoreService describes the store.
 type StoreServiceClient interface {
-	// GetStoreInfo returns the store's fixed facts, its limits, and the calling tenant's counts.
+	// GetStoreInfo returns the store's fixed facts, its limits, the calling tenant's counts, and where it is ranked.
 	GetStoreInfo(ctx context.Context, in *GetStoreInfoRequest, opts ...grpc.CallOption) (*GetStoreInfoResponse, error)
 }
 
@@ -58,7 +58,7 @@ func (c *storeServiceClient) GetStoreInfo(ctx context.Context, in *GetStoreInfoR
 //
 // StoreService describes the store.
 type StoreServiceServer interface {
-	// GetStoreInfo returns the store's fixed facts, its limits, and the calling tenant's counts.
+	// GetStoreInfo returns the store's fixed facts, its limits, the calling tenant's counts, and where it is ranked.
 	GetStoreInfo(context.Context, *GetStoreInfoRequest) (*GetStoreInfoResponse, error)
 	mustEmbedUnimplementedStoreServiceServer()
 }

@@ -14,7 +14,14 @@ from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import ChunkNotFoundError, SourceChangedError
 from chunkstore.domain.postings import TermKeys
-from chunkstore.domain.results import CorpusCounts, LexicalCandidates, SemanticCandidate, Source, WriteResult
+from chunkstore.domain.results import (
+    CorpusCounts,
+    LexicalCandidates,
+    MirrorInfo,
+    SemanticCandidate,
+    Source,
+    WriteResult,
+)
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 from chunkstore.domain.writes import require_dimension, require_sources
@@ -181,6 +188,10 @@ class InMemoryChunkStore:
     async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[MemorySnapshot]:
         """See ChunkStore; always pinned."""
         yield MemorySnapshot(self._corpus(tenant_id))
+
+    def mirror_info(self, tenant_id: TenantId) -> MirrorInfo | None:
+        """See ChunkStore: there are no mirrors."""
+        return None
 
     async def ping(self) -> None:
         """See ChunkStore; memory always answers."""

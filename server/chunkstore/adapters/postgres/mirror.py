@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,7 +23,13 @@ from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import SnapshotExpiredError
 from chunkstore.domain.postings import TermKeys
-from chunkstore.domain.results import CorpusCounts, LexicalCandidates, SemanticCandidate
+from chunkstore.domain.results import (
+    CorpusCounts,
+    LexicalCandidates,
+    MirrorInfo,
+    MirrorState,
+    SemanticCandidate,
+)
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import CorpusSnapshot
@@ -32,9 +39,10 @@ from chunkstore.ranking.reader import IndexReader
 DEFAULT_MEMORY: Final = 2 * 1024**3
 
 _ROWS_AT_ONCE: Final = 4096
-# Bytes of a chunk beside its vector and postings, and of a posting.
+# Bytes of a chunk beside its vector and postings, and of a posting; of a vector beside its floats and codes.
 _CHUNK_BYTES: Final = 64
 _POSTING_BYTES: Final = 8
+_VECTOR_BYTES: Final = 16
 _MOST_TENANTS: Final = 10_000
 
 _log = structlog.get_logger(__name__)
@@ -42,22 +50,30 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MirroredCorpus:
-    """A tenant's index and counts at one revision."""
+    """A tenant's index, the counts at its revision, and the bytes of memory that it takes."""
 
     reader: IndexReader
     counts: CorpusCounts
+    size: int = 0
 
 
 @dataclass(slots=True)
 class _Mirror:
-    """A hot tenant's newest corpus; `lock` is held while it is loaded or caught up."""
+    """A hot tenant's newest corpus; `lock` is held while it is loaded or caught up, or found not to fit."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     corpus: MirroredCorpus | None = None
+    too_large: bool = False
 
     @property
     def size(self) -> int:
-        return self.corpus.reader.index.size if self.corpus else 0
+        return self.corpus.size if self.corpus else 0
+
+    @property
+    def state(self) -> MirrorState:
+        if self.corpus is not None:
+            return MirrorState.MIRRORED
+        return MirrorState.TOO_LARGE if self.too_large else MirrorState.NOT_LOADED
 
 
 class MirrorSnapshot:
@@ -161,6 +177,18 @@ class MirroredChunkStore(PostgresChunkStore):
         """Bytes of memory that their indexes take."""
         return sum(mirror.size for mirror in self._mirrors.values())
 
+    def mirror_info(self, tenant_id: TenantId) -> MirrorInfo:
+        """See ChunkStore."""
+        mirror = self._mirrors.get(tenant_id, _Mirror())
+        return MirrorInfo(
+            memory_budget=self.mirror_memory,
+            memory_used=self.mirrored_bytes,
+            mirrored_tenant_count=len(self.mirrored_tenants),
+            state=mirror.state,
+            revision=mirror.corpus.counts.revision if mirror.corpus is not None else None,
+            size=mirror.size,
+        )
+
     @asynccontextmanager
     async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[CorpusSnapshot]:
         """See ChunkStore."""
@@ -203,7 +231,7 @@ class MirroredChunkStore(PostgresChunkStore):
                 row = await transaction.fetch_row(queries.CORPUS_AND_SETTINGS, tenant_id)
                 if row is not None:
                     require_match(settings_from(row), self._settings)
-                mirror.corpus = await self._brought_to(row, tenant_id, mirror.corpus, transaction)
+                mirror.corpus = await self._brought_to(row, tenant_id, mirror, transaction)
                 self._make_room(tenant_id)
                 corpus = mirror.corpus
             snapshot: MirrorSnapshot | PostgresSnapshot
@@ -217,29 +245,30 @@ class MirroredChunkStore(PostgresChunkStore):
                 await snapshot.close()
 
     async def _brought_to(
-        self, row: Record | None, tenant_id: TenantId, held: MirroredCorpus | None, transaction: Transaction
+        self, row: Record | None, tenant_id: TenantId, mirror: _Mirror, transaction: Transaction
     ) -> MirroredCorpus | None:
-        """The corpus as the transaction sees it, by changes since `held` if they are known; None if it does not fit."""
+        """The corpus as the transaction sees it, by changes if they are known; None if it is to be ranked in SQL."""
         if row is None:
             return MirroredCorpus(IndexReader(TermKeys(tenant_id), CorpusIndex(self.dimension)), CorpusCounts())
-        counts = counts_from(row)
+        counts, held = counts_from(row), mirror.corpus
         if held is not None and held.counts.revision == counts.revision:
             return held
-        if self._estimated_size(row) > self.mirror_memory:
-            _log.warning("mirror does not fit", tenant=tenant_id, estimate=self._estimated_size(row))
+        if not self._fits(row, tenant_id, mirror):
             return None
+        started = time.perf_counter()
         since = held.counts.revision if held is not None else 0
         if held is not None and row["known_from"] <= since < counts.revision:
             index = await self._changed_since(since, tenant_id, held.reader.index, transaction)
             if _agrees(index, row):
-                return MirroredCorpus(IndexReader(held.reader.keys, index), counts)
+                _log.debug("mirror caught up", tenant=tenant_id, since=since, **_figures(index, counts, started))
+                return MirroredCorpus(IndexReader(held.reader.keys, index), counts, index.size)
             _log.error("mirror disagrees with the corpus after catching up", tenant=tenant_id)
         index = await self._changed_since(0, tenant_id, CorpusIndex(self.dimension), transaction)
         if not _agrees(index, row):
             _log.error("mirror disagrees with the corpus after loading", tenant=tenant_id)
             return None
-        _log.info("mirror loaded", tenant=tenant_id, chunks=index.chunk_count, bytes=index.size)
-        return MirroredCorpus(IndexReader(TermKeys(tenant_id), index), counts)
+        _log.info("mirror loaded", tenant=tenant_id, **_figures(index, counts, started), budget=self.mirror_memory)
+        return MirroredCorpus(IndexReader(TermKeys(tenant_id), index), counts, index.size)
 
     async def _changed_since(
         self, revision: int, tenant_id: TenantId, index: CorpusIndex, transaction: Transaction
@@ -252,20 +281,32 @@ class MirroredChunkStore(PostgresChunkStore):
             gone = [row["id"] for row in await transaction.fetch(queries.REMOVED_SINCE, tenant_id, revision)]
         return await asyncio.to_thread(_changed, index, gone, columns, self.dimension)
 
+    def _fits(self, row: Record, tenant_id: TenantId, mirror: _Mirror) -> bool:
+        """Whether the tenant may be in memory; that it may not is logged when it becomes so."""
+        estimate = self._estimated_size(row)
+        too_large, mirror.too_large = mirror.too_large, estimate > self.mirror_memory
+        if mirror.too_large and not too_large:
+            _log.warning("mirror does not fit", tenant=tenant_id, bytes=estimate, budget=self.mirror_memory)
+        return not mirror.too_large
+
     def _estimated_size(self, row: Record) -> int:
-        vectors = int(row["embedded_count"]) * (self.dimension + 2) * 4
+        vectors = int(row["embedded_count"]) * (5 * self.dimension + _VECTOR_BYTES)
         return vectors + int(row["chunk_count"]) * _CHUNK_BYTES + int(row["total_length"]) * _POSTING_BYTES
 
     def _make_room(self, keep: TenantId) -> None:
         """Drop the tenants asked least recently while all of them together take more memory than they may."""
         excess = self.mirrored_bytes - self.mirror_memory
         for tenant_id, mirror in list(self._mirrors.items()):
-            if tenant_id == keep or mirror.lock.locked():
-                continue
-            if excess <= 0 and len(self._mirrors) <= _MOST_TENANTS:
+            crowded = len(self._mirrors) > _MOST_TENANTS
+            if excess <= 0 and not crowded:
                 return
+            # Dropping a tenant that takes nothing makes no room, and forgets that it is too large.
+            if tenant_id == keep or mirror.lock.locked() or not (mirror.size or crowded):
+                continue
             excess -= mirror.size
             del self._mirrors[tenant_id]
+            if mirror.corpus is not None:
+                _log.info("mirror evicted", tenant=tenant_id, bytes=mirror.size)
 
 
 def _changed(index: CorpusIndex, gone: Sequence[bytes], columns: PackedColumns, dimension: int) -> CorpusIndex:
@@ -273,6 +314,12 @@ def _changed(index: CorpusIndex, gone: Sequence[bytes], columns: PackedColumns, 
     index = index.without(removed) if removed else index
     index = index.with_segment(columns.segment(dimension)) if columns.ids else index
     return index.warmed()
+
+
+def _figures(index: CorpusIndex, counts: CorpusCounts, started: float) -> dict[str, float]:
+    """What is logged of an index: `seconds` since `started`."""
+    seconds = round(time.perf_counter() - started, 6)
+    return {"revision": counts.revision, "chunks": index.chunk_count, "bytes": index.size, "seconds": seconds}
 
 
 def _agrees(index: CorpusIndex, row: Record) -> bool:

@@ -27,7 +27,7 @@ from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.chunk import ChunkId, StoredChunk, fold_duplicates
 from chunkstore.domain.errors import ChunkNotFoundError, SourceChangedError
 from chunkstore.domain.postings import TermKeys
-from chunkstore.domain.results import CorpusCounts, Source, WriteCounts, WriteResult
+from chunkstore.domain.results import CorpusCounts, MirrorInfo, Source, WriteCounts, WriteResult
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 from chunkstore.domain.writes import require_dimension, require_sources
@@ -213,6 +213,10 @@ class PostgresChunkStore:
                 yield snapshot
             finally:
                 await snapshot.close()
+
+    def mirror_info(self, tenant_id: TenantId) -> MirrorInfo | None:
+        """See ChunkStore: there are no mirrors."""
+        return None
 
     async def ping(self) -> None:
         """See ChunkStore. Raises StoreMismatchError where the store has been migrated to something else meanwhile."""

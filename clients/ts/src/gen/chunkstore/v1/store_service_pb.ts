@@ -4,15 +4,15 @@
 
 // What a server is and what it holds.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file chunkstore/v1/store_service.proto.
  */
 export const file_chunkstore_v1_store_service: GenFile = /*@__PURE__*/
-  fileDesc("CiFjaHVua3N0b3JlL3YxL3N0b3JlX3NlcnZpY2UucHJvdG8SDWNodW5rc3RvcmUudjEiFQoTR2V0U3RvcmVJbmZvUmVxdWVzdCLqAQoUR2V0U3RvcmVJbmZvUmVzcG9uc2USDwoHYWRhcHRlchgBIAEoCRIRCglkaW1lbnNpb24YAiABKAUSFwoPZW1iZWRkaW5nX21vZGVsGAMgASgJEikKCGFuYWx5emVyGAQgASgLMhcuY2h1bmtzdG9yZS52MS5BbmFseXplchIlCgZsaW1pdHMYBSABKAsyFS5jaHVua3N0b3JlLnYxLkxpbWl0cxIrCgZjb3JwdXMYBiABKAsyGy5jaHVua3N0b3JlLnYxLkNvcnB1c0NvdW50cxIWCg5zZXJ2ZXJfdmVyc2lvbhgHIAEoCSIpCghBbmFseXplchIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAUi6QEKBkxpbWl0cxINCgVtYXhfaxgBIAEoBRIWCg5tYXhfY2FuZGlkYXRlcxgCIAEoBRIVCg1jaGFubmVsX2RlcHRoGAMgASgFEhcKD21heF9jaHVua19ieXRlcxgEIAEoAxIaChJtYXhfbWV0YWRhdGFfYnl0ZXMYBSABKAMSGQoRbWF4X3JlcXVlc3RfYnl0ZXMYBiABKAMSGgoSbWF4X3Jlc3BvbnNlX2J5dGVzGAcgASgDEhwKFG1heF9jb25jdXJyZW50X2NhbGxzGAggASgFEhcKD21heF9xdWVyeV9ieXRlcxgJIAEoAyJjCgxDb3JwdXNDb3VudHMSEAoIcmV2aXNpb24YASABKAMSEwoLY2h1bmtfY291bnQYAiABKAMSFgoOZW1iZWRkZWRfY291bnQYAyABKAMSFAoMc291cmNlX2NvdW50GAQgASgDMmcKDFN0b3JlU2VydmljZRJXCgxHZXRTdG9yZUluZm8SIi5jaHVua3N0b3JlLnYxLkdldFN0b3JlSW5mb1JlcXVlc3QaIy5jaHVua3N0b3JlLnYxLkdldFN0b3JlSW5mb1Jlc3BvbnNlQkhaRmdpdGh1Yi5jb20vY2h1bmtzdG9yZS9jaHVua3N0b3JlL2NsaWVudHMvZ28vY2h1bmtzdG9yZS92MTtjaHVua3N0b3JldjFiBnByb3RvMw");
+  fileDesc("CiFjaHVua3N0b3JlL3YxL3N0b3JlX3NlcnZpY2UucHJvdG8SDWNodW5rc3RvcmUudjEiFQoTR2V0U3RvcmVJbmZvUmVxdWVzdCKVAgoUR2V0U3RvcmVJbmZvUmVzcG9uc2USDwoHYWRhcHRlchgBIAEoCRIRCglkaW1lbnNpb24YAiABKAUSFwoPZW1iZWRkaW5nX21vZGVsGAMgASgJEikKCGFuYWx5emVyGAQgASgLMhcuY2h1bmtzdG9yZS52MS5BbmFseXplchIlCgZsaW1pdHMYBSABKAsyFS5jaHVua3N0b3JlLnYxLkxpbWl0cxIrCgZjb3JwdXMYBiABKAsyGy5jaHVua3N0b3JlLnYxLkNvcnB1c0NvdW50cxIWCg5zZXJ2ZXJfdmVyc2lvbhgHIAEoCRIpCgZtaXJyb3IYCCABKAsyGS5jaHVua3N0b3JlLnYxLk1pcnJvckluZm8iKQoIQW5hbHl6ZXISDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgFIukBCgZMaW1pdHMSDQoFbWF4X2sYASABKAUSFgoObWF4X2NhbmRpZGF0ZXMYAiABKAUSFQoNY2hhbm5lbF9kZXB0aBgDIAEoBRIXCg9tYXhfY2h1bmtfYnl0ZXMYBCABKAMSGgoSbWF4X21ldGFkYXRhX2J5dGVzGAUgASgDEhkKEW1heF9yZXF1ZXN0X2J5dGVzGAYgASgDEhoKEm1heF9yZXNwb25zZV9ieXRlcxgHIAEoAxIcChRtYXhfY29uY3VycmVudF9jYWxscxgIIAEoBRIXCg9tYXhfcXVlcnlfYnl0ZXMYCSABKAMiYwoMQ29ycHVzQ291bnRzEhAKCHJldmlzaW9uGAEgASgDEhMKC2NodW5rX2NvdW50GAIgASgDEhYKDmVtYmVkZGVkX2NvdW50GAMgASgDEhQKDHNvdXJjZV9jb3VudBgEIAEoAyLGAQoKTWlycm9ySW5mbxIbChNtZW1vcnlfYnVkZ2V0X2J5dGVzGAEgASgDEhkKEW1lbW9yeV91c2VkX2J5dGVzGAIgASgDEh0KFW1pcnJvcmVkX3RlbmFudF9jb3VudBgDIAEoAxIpCgVzdGF0ZRgEIAEoDjIaLmNodW5rc3RvcmUudjEuTWlycm9yU3RhdGUSFQoIcmV2aXNpb24YBSABKANIAIgBARISCgpzaXplX2J5dGVzGAYgASgDQgsKCV9yZXZpc2lvbip/CgtNaXJyb3JTdGF0ZRIcChhNSVJST1JfU1RBVEVfVU5TUEVDSUZJRUQQABIbChdNSVJST1JfU1RBVEVfTk9UX0xPQURFRBABEhkKFU1JUlJPUl9TVEFURV9NSVJST1JFRBACEhoKFk1JUlJPUl9TVEFURV9UT09fTEFSR0UQAzJnCgxTdG9yZVNlcnZpY2USVwoMR2V0U3RvcmVJbmZvEiIuY2h1bmtzdG9yZS52MS5HZXRTdG9yZUluZm9SZXF1ZXN0GiMuY2h1bmtzdG9yZS52MS5HZXRTdG9yZUluZm9SZXNwb25zZUJIWkZnaXRodWIuY29tL2NodW5rc3RvcmUvY2h1bmtzdG9yZS9jbGllbnRzL2dvL2NodW5rc3RvcmUvdjE7Y2h1bmtzdG9yZXYxYgZwcm90bzM");
 
 /**
  * GetStoreInfoRequest is empty.
@@ -83,6 +83,13 @@ export type GetStoreInfoResponse = Message<"chunkstore.v1.GetStoreInfoResponse">
    * @generated from field: string server_version = 7;
    */
   serverVersion: string;
+
+  /**
+   * Memory in which this server ranks hot tenants; absent where the adapter is not postgres-mirror.
+   *
+   * @generated from field: chunkstore.v1.MirrorInfo mirror = 8;
+   */
+  mirror?: MirrorInfo | undefined;
 };
 
 /**
@@ -240,13 +247,112 @@ export const CorpusCountsSchema: GenMessage<CorpusCounts> = /*@__PURE__*/
   messageDesc(file_chunkstore_v1_store_service, 4);
 
 /**
+ * MirrorInfo tells how this server ranks the calling tenant, and how much memory its mirrors of all tenants take. Every
+ * server has mirrors of its own: another one answers with other figures. Asking for it loads nothing.
+ *
+ * @generated from message chunkstore.v1.MirrorInfo
+ */
+export type MirrorInfo = Message<"chunkstore.v1.MirrorInfo"> & {
+  /**
+   * Most memory that the mirrors of all tenants may take together, in bytes.
+   *
+   * @generated from field: int64 memory_budget_bytes = 1;
+   */
+  memoryBudgetBytes: bigint;
+
+  /**
+   * Memory that the mirrors of all tenants take together, in bytes, near enough.
+   *
+   * @generated from field: int64 memory_used_bytes = 2;
+   */
+  memoryUsedBytes: bigint;
+
+  /**
+   * Number of tenants, of all, that are mirrored.
+   *
+   * @generated from field: int64 mirrored_tenant_count = 3;
+   */
+  mirroredTenantCount: bigint;
+
+  /**
+   * How the calling tenant is ranked.
+   *
+   * @generated from field: chunkstore.v1.MirrorState state = 4;
+   */
+  state: MirrorState;
+
+  /**
+   * Corpus revision of the calling tenant's mirror; absent unless it is mirrored. The next query takes in what was
+   * written since, so an answer is never as old as this may be.
+   *
+   * @generated from field: optional int64 revision = 5;
+   */
+  revision?: bigint | undefined;
+
+  /**
+   * Memory that the calling tenant's mirror takes, in bytes, near enough; 0 unless it is mirrored.
+   *
+   * @generated from field: int64 size_bytes = 6;
+   */
+  sizeBytes: bigint;
+};
+
+/**
+ * Describes the message chunkstore.v1.MirrorInfo.
+ * Use `create(MirrorInfoSchema)` to create a new message.
+ */
+export const MirrorInfoSchema: GenMessage<MirrorInfo> = /*@__PURE__*/
+  messageDesc(file_chunkstore_v1_store_service, 5);
+
+/**
+ * MirrorState is how a tenant is ranked. The answers are the same.
+ *
+ * @generated from enum chunkstore.v1.MirrorState
+ */
+export enum MirrorState {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: MIRROR_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Not in memory: not asked since the server started, or dropped to make room for others. The next query loads it.
+   *
+   * @generated from enum value: MIRROR_STATE_NOT_LOADED = 1;
+   */
+  NOT_LOADED = 1,
+
+  /**
+   * In memory.
+   *
+   * @generated from enum value: MIRROR_STATE_MIRRORED = 2;
+   */
+  MIRRORED = 2,
+
+  /**
+   * In SQL: when last asked, it alone would have taken more than memory_budget_bytes.
+   *
+   * @generated from enum value: MIRROR_STATE_TOO_LARGE = 3;
+   */
+  TOO_LARGE = 3,
+}
+
+/**
+ * Describes the enum chunkstore.v1.MirrorState.
+ */
+export const MirrorStateSchema: GenEnum<MirrorState> = /*@__PURE__*/
+  enumDesc(file_chunkstore_v1_store_service, 0);
+
+/**
  * StoreService describes the store.
  *
  * @generated from service chunkstore.v1.StoreService
  */
 export const StoreService: GenService<{
   /**
-   * GetStoreInfo returns the store's fixed facts, its limits, and the calling tenant's counts.
+   * GetStoreInfo returns the store's fixed facts, its limits, the calling tenant's counts, and where it is ranked.
    *
    * @generated from rpc chunkstore.v1.StoreService.GetStoreInfo
    */
