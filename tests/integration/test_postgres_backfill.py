@@ -187,7 +187,7 @@ async def test_a_change_of_the_model_forgets_vectors_and_the_backfill_makes_new_
         assert {source.revision for source in await store.list_sources(TENANTS[0], limit=9)} == {4, 5}
         async with store.snapshot(TENANTS[1]) as corpus:
             found = await corpus.semantic_candidates(east, 99)
-            assert [candidate.score for candidate in found] == [1.0] * 7
+            assert found.scores == [1.0] * 7
         assert await store.fill_embeddings(TENANTS[0], {CHUNKS[0].id: east}) == 0
         assert await store.fill_embeddings(TENANTS[0], {}) == 0
         assert (await store.counts(TENANTS[0])).revision == 5

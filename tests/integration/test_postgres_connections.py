@@ -140,7 +140,7 @@ async def test_a_connection_killed_under_a_snapshot(dsn: str) -> None:
         with pytest.raises(StoreUnavailableError):
             await ask_after_a_kill()
         async with store.snapshot(TENANT) as corpus:
-            assert len((await corpus.lexical_candidates(["alpha"], 5)).candidates) == 1
+            assert len((await corpus.lexical_candidates(["alpha"], 5)).ranking) == 1
 
 
 async def test_an_error_of_the_caller_within_a_snapshot_is_not_the_databases(dsn: str) -> None:
@@ -182,8 +182,8 @@ async def test_cancelling_one_channel_leaves_the_snapshot_to_the_other(dsn: str)
             await transaction.rollback()
             assert semantic.cancelled()
             found = await lexical
-            assert len(found.candidates) == 1
-            assert len(await corpus.chunks([found.candidates[0].chunk_id])) == 1
+            assert len(found.ranking) == 1
+            assert len(await corpus.chunks(found.ranking.ids)) == 1
 
 
 async def test_a_channel_that_outlives_its_snapshot_does_not_touch_the_connection(dsn: str) -> None:
@@ -242,7 +242,7 @@ async def mixed_calls(store: PostgresChunkStore, number: int, seed: int) -> None
                         corpus.lexical_candidates(["alpha", f"word{n}"], 5), corpus.semantic_candidates(NORTH, 5)
                     )
                     assert len(semantic) == min(5, corpus.counts.chunk_count)
-                    await corpus.chunks([candidate.chunk_id for candidate in lexical.candidates])
+                    await corpus.chunks(lexical.ranking.ids)
             case 3:
                 await store.get_by_source(TENANT, chunk.source_id, limit=3, with_embeddings=True)
                 await store.list_sources(TENANT, limit=3)

@@ -64,7 +64,7 @@ async def _answer(store: ChunkStore, tenant: TenantId = TENANT, limit: int = 50)
     async def work(corpus: CorpusSnapshot) -> Any:
         lexical = await corpus.lexical_candidates(["alpha", "gamma", "absent"], limit)
         semantic = await corpus.semantic_candidates(QUERY, limit)
-        ids = [candidate.chunk_id for candidate in lexical.candidates] + [candidate.chunk_id for candidate in semantic]
+        ids = [*lexical.ranking.ids, *semantic.ids]
         return corpus.counts, lexical, semantic, await corpus.chunks(ids, with_embeddings=True)
 
     return await read_corpus(store, tenant, work)
@@ -144,7 +144,7 @@ async def test_a_row_that_goes_after_it_was_ranked_is_ranked_again(
             assert isinstance(corpus, MirrorSnapshot)
             await corpus.require_current()
             await _replace(other, "s", [_chunk("s", "alpha new")])
-        return await corpus.chunks([candidate.chunk_id for candidate in found.candidates])
+        return await corpus.chunks(found.ranking.ids)
 
     assert [chunk.text for chunk in await read_corpus(mirror, TENANT, work)] == ["alpha new"]
     assert runs == 2
@@ -159,10 +159,10 @@ async def test_candidates_alone_are_not_older_than_the_last_commit_either(
     await _replace(other, "t", [_chunk("t", "alpha")])
     with pytest.raises(SnapshotExpiredError):
         async with mirror.snapshot(TENANT) as corpus:
-            assert len((await corpus.lexical_candidates(["alpha"], 5)).candidates) == 1
+            assert len((await corpus.lexical_candidates(["alpha"], 5)).ranking) == 1
 
     async def count(corpus: CorpusSnapshot) -> int:
-        return len((await corpus.lexical_candidates(["alpha"], 5)).candidates)
+        return len((await corpus.lexical_candidates(["alpha"], 5)).ranking)
 
     assert await read_corpus(mirror, TENANT, count) == 2
 

@@ -16,7 +16,7 @@ from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import ChunkNotFoundError, DimensionMismatchError, InvalidFieldError
-from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, SemanticCandidate
+from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Vector, cosine_scores
 from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import SourceReplacement
@@ -51,9 +51,12 @@ def unit(position: int) -> Vector:
     return vector
 
 
-async def semantic(store: PostgresChunkStore, vector: Vector, limit: int, **options: Any) -> list[SemanticCandidate]:
+async def semantic(
+    store: PostgresChunkStore, vector: Vector, limit: int, **options: Any
+) -> list[tuple[ChunkId, float]]:
     async with store.snapshot(TENANT) as corpus:
-        return await corpus.semantic_candidates(vector, limit, **options)
+        found = await corpus.semantic_candidates(vector, limit, **options)
+    return list(zip(found.ids, found.scores, strict=True))
 
 
 async def lexical(
@@ -82,11 +85,11 @@ def adversarial_vectors() -> list[Vector]:
     return vectors
 
 
-def brute_force(chunks: Sequence[StoredChunk], query: Vector) -> list[SemanticCandidate]:
+def brute_force(chunks: Sequence[StoredChunk], query: Vector) -> list[tuple[ChunkId, float]]:
     embedded = [(chunk.id, chunk.embedding) for chunk in chunks if chunk.embedding is not None]
     scores = cosine_scores(np.array([vector for _, vector in embedded]), query).tolist()
-    found = [SemanticCandidate(identifier, score) for (identifier, _), score in zip(embedded, scores, strict=True)]
-    return sorted(found, key=lambda candidate: (-candidate.score, candidate.chunk_id))
+    found = [(identifier, score) for (identifier, _), score in zip(embedded, scores, strict=True)]
+    return sorted(found, key=lambda candidate: (-candidate[1], candidate[0]))
 
 
 async def test_the_nearest_are_those_of_brute_force_to_the_bit(store: PostgresChunkStore, dsn: str) -> None:
@@ -112,19 +115,19 @@ async def test_identical_vectors_tie_by_id(store: PostgresChunkStore) -> None:
     texts = ["tie one", "tie two", "tie three", "tie four"]
     await store.upsert_many(TENANT, [a_chunk(text, unit(0)) for text in texts])
     ids = TIED_IDS
-    assert [candidate.chunk_id for candidate in await semantic(store, unit(0), 10)] == ids
-    assert [candidate.chunk_id for candidate in await semantic(store, unit(0), 2)] == ids[:2]
-    assert {candidate.score for candidate in await semantic(store, unit(1), 10)} == {0.5}
-    assert [candidate.chunk_id for candidate in (await lexical(store, ["tie"])).candidates] == ids
+    assert [identifier for identifier, _ in await semantic(store, unit(0), 10)] == ids
+    assert [identifier for identifier, _ in await semantic(store, unit(0), 2)] == ids[:2]
+    assert {score for _, score in await semantic(store, unit(1), 10)} == {0.5}
+    assert (await lexical(store, ["tie"])).ranking.ids == ids
 
 
 async def test_min_score_comes_before_limit(store: PostgresChunkStore) -> None:
     await store.upsert_many(
         TENANT, [a_chunk("same", unit(0)), a_chunk("beside", unit(1)), a_chunk("against", -unit(0))]
     )
-    assert [candidate.score for candidate in await semantic(store, unit(0), 10)] == [1.0, 0.5, 0.0]
-    assert [candidate.score for candidate in await semantic(store, unit(0), 10, min_score=0.5)] == [1.0, 0.5]
-    assert [candidate.score for candidate in await semantic(store, unit(0), 1, min_score=0.5)] == [1.0]
+    assert [score for _, score in await semantic(store, unit(0), 10)] == [1.0, 0.5, 0.0]
+    assert [score for _, score in await semantic(store, unit(0), 10, min_score=0.5)] == [1.0, 0.5]
+    assert [score for _, score in await semantic(store, unit(0), 1, min_score=0.5)] == [1.0]
     assert await semantic(store, unit(2), 10, min_score=0.6) == []
     assert await semantic(store, unit(0), 0) == []
 
@@ -158,9 +161,9 @@ async def test_rows_of_another_tenant_do_not_use_up_the_limit(store: PostgresChu
             unit(1).tolist(),
         )
         await connection.execute("ANALYZE chunkstore.chunks")
-    assert [c.chunk_id for c in await semantic(store, unit(1), 10)] == [chunk.id for chunk in mine]
+    assert [identifier for identifier, _ in await semantic(store, unit(1), 10)] == [chunk.id for chunk in mine]
     found = await lexical(store, ["mine"], 10)
-    assert {c.chunk_id for c in found.candidates} == {chunk.id for chunk in mine}
+    assert set(found.ranking.ids) == {chunk.id for chunk in mine}
     assert found.statistics == CorpusStatistics(10, 20, {"mine": 10})
 
 
@@ -195,20 +198,20 @@ async def test_bm25_is_that_of_the_formula_to_the_bit(store: PostgresChunkStore)
         expected = bm25(texts, terms)
         for limit in (0, 1, 10, 1000):
             found = await lexical(store, terms, limit)
-            assert [(c.score, c.chunk_id) for c in found.candidates] == expected[:limit]
+            assert list(zip(found.ranking.scores, found.ranking.ids, strict=True)) == expected[:limit]
             assert found.statistics.chunk_count == len(texts)
             assert found.statistics.doc_frequencies.keys() == set(terms)
             assert found.statistics.doc_frequencies.get("absent", 0) == 0
-    best = (await lexical(store, many, 1)).candidates[0]
-    counts = Counter(STANDARD.terms(next(text for text in texts if a_chunk(text).id == best.chunk_id)))
-    assert best.term_frequencies == {term: counts[term] for term in many if counts[term]}
-    assert best.length == counts.total()
+    best = await lexical(store, many, 1)
+    counts = Counter(STANDARD.terms(next(text for text in texts if a_chunk(text).id == best.ranking.ids[0])))
+    assert best.term_frequencies(0) == {term: counts[term] for term in many if counts[term]}
+    assert best.lengths == [counts.total()]
 
 
 async def test_an_empty_corpus_and_no_terms(store: PostgresChunkStore) -> None:
-    assert await lexical(store, ["a"]) == LexicalCandidates((), CorpusStatistics(0, 0, {"a": 0}))
+    assert await lexical(store, ["a"]) == LexicalCandidates(Ranking(), CorpusStatistics(0, 0, {"a": 0}))
     await store.upsert_many(TENANT, [a_chunk("a b"), a_chunk("!?")])
-    assert await lexical(store, []) == LexicalCandidates((), CorpusStatistics(2, 2, {}))
+    assert await lexical(store, []) == LexicalCandidates(Ranking(), CorpusStatistics(2, 2, {}))
 
 
 async def test_statistics_are_the_tenants_own_to_the_bit(store: PostgresChunkStore) -> None:
@@ -234,9 +237,9 @@ async def test_whatever_is_written_meanwhile_a_snapshot_stays_as_it_was(store: P
         before = await corpus.lexical_candidates(["alpha"], 10), await corpus.semantic_candidates(unit(0), 10)
         await store.replace_sources(TENANT, [SourceReplacement("source", [a_chunk("alpha gamma", unit(0))])])
         assert (await corpus.lexical_candidates(["alpha"], 10), await corpus.semantic_candidates(unit(0), 10)) == before
-        assert len(await corpus.chunks([candidate.chunk_id for candidate in before[1]])) == 2
+        assert len(await corpus.chunks(before[1].ids)) == 2
         assert corpus.counts == counts
-    assert len((await lexical(store, ["alpha"])).candidates) == 1
+    assert len((await lexical(store, ["alpha"])).ranking) == 1
 
 
 async def test_channels_may_be_asked_at_once(store: PostgresChunkStore) -> None:
@@ -248,8 +251,6 @@ async def test_channels_may_be_asked_at_once(store: PostgresChunkStore) -> None:
             asyncio.gather(*(corpus.semantic_candidates(unit(n), 5) for n in range(10))),
             corpus.chunks([chunk.id for chunk in reversed(chunks)], with_embeddings=True),
         )
-    assert [found.candidates[0].chunk_id for found in lexical] == [chunks[n].id for n in range(10)]
-    assert [{chunk.chunk_id for chunk in found[:2]} for found in semantic] == [
-        {chunks[n].id, chunks[n + DIMENSION].id} for n in range(10)
-    ]
+    assert [found.ranking.ids[0] for found in lexical] == [chunks[n].id for n in range(10)]
+    assert [set(found.ids[:2]) for found in semantic] == [{chunks[n].id, chunks[n + DIMENSION].id} for n in range(10)]
     assert read == list(reversed(chunks))

@@ -141,7 +141,7 @@ CREATE TABLE chunkstore.chunks (
 async def ranked(store: PostgresChunkStore, *terms: str) -> list[str]:
     async with store.snapshot(TENANT) as corpus:
         found = await corpus.lexical_candidates(terms, 10)
-        return [chunk.text for chunk in await corpus.chunks([c.chunk_id for c in found.candidates])]
+        return [chunk.text for chunk in await corpus.chunks(found.ranking.ids)]
 
 
 async def test_repairs_a_table_that_predates_the_columns(any_dsn: str) -> None:

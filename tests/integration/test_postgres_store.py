@@ -89,7 +89,7 @@ async def test_a_token_of_three_thousand_characters_is_found(any_dsn: str) -> No
         await store.upsert_many(TENANT, [chunk, a_chunk("s", "before and after")])
         async with store.snapshot(TENANT) as corpus:
             found = await corpus.lexical_candidates(ENGLISH.query_terms(token), 5)
-            assert [candidate.chunk_id for candidate in found.candidates] == [chunk.id]
+            assert found.ranking.ids == [chunk.id]
 
 
 async def test_a_write_without_a_vector_keeps_the_stored_one(store: PostgresChunkStore) -> None:
@@ -302,8 +302,9 @@ async def everything(store: ChunkStore, tenant: TenantId, vector: Vector, terms:
         lexical, semantic = await asyncio.gather(
             corpus.lexical_candidates(terms, limit), corpus.semantic_candidates(vector, limit)
         )
-        chunks = await corpus.chunks([candidate.chunk_id for candidate in semantic], with_embeddings=True)
-        seen = [corpus.counts, lexical, semantic, chunks]
+        chunks = await corpus.chunks(semantic.ids, with_embeddings=True)
+        frequencies = [lexical.term_frequencies(position) for position in range(len(lexical.ranking))]
+        seen = [corpus.counts, lexical, frequencies, semantic, chunks]
     sources = await store.list_sources(tenant, limit=99)
     by_source = [await store.get_by_source(tenant, source.source_id, limit=99) for source in sources]
     by_entity = [await store.get_by_entity(tenant, name, limit=99) for name in ("e1", "e2", "e3")]

@@ -87,7 +87,7 @@ def test_the_best_are_those_of_brute_force_to_the_bit(
     scores = cosine_scores(vectors, query)
     expected = sorted((-score, ids[row]) for row, score in enumerate(scores.tolist()) if row not in gone)[:limit]
     found = index.semantic_candidates(query, limit, None)
-    assert [(-candidate.score, candidate.chunk_id) for candidate in found] == expected
+    assert [(-score, identifier) for score, identifier in zip(found.scores, found.ids, strict=True)] == expected
 
 
 def test_the_pass_leaves_most_vectors_out() -> None:

@@ -12,7 +12,7 @@ from chunkstore.adapters.memory.store import InMemoryChunkStore
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
 from chunkstore.domain.errors import ChunkNotFoundError, DimensionMismatchError, SourceChangedError
-from chunkstore.domain.results import CorpusCounts, WriteResult
+from chunkstore.domain.results import CorpusCounts, Ranking, WriteResult
 from chunkstore.domain.similarity import Vector, checked_vector
 from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import SourceReplacement
@@ -61,7 +61,7 @@ async def test_what_is_returned_cannot_change_the_store(store: InMemoryChunkStor
     spoil((await store.get_by_entity(TENANT, "entity", limit=5, with_embeddings=True))[0])
     async with store.snapshot(TENANT) as corpus:
         spoil((await corpus.chunks([original.id], with_embeddings=True))[0])
-        assert (await corpus.semantic_candidates(EAST, 5))[0].score == 1.0
+        assert (await corpus.semantic_candidates(EAST, 5)).scores[0] == 1.0
     assert await store.get(TENANT, original.id, with_embedding=True) == original
 
 
@@ -75,7 +75,7 @@ async def test_what_was_written_does_not_change_with_the_callers_objects(store: 
     metadata["list"].append(2)
     chunks.clear()
     async with store.snapshot(TENANT) as corpus:
-        assert (await corpus.semantic_candidates(EAST, 5))[0].score == 1.0
+        assert (await corpus.semantic_candidates(EAST, 5)).scores[0] == 1.0
     assert (await store.get(TENANT, written.id)).metadata == {"list": (1.0,)}
 
 
@@ -87,8 +87,8 @@ async def test_a_snapshot_stays_at_its_revision(store: InMemoryChunkStore) -> No
         await store.upsert_many(TENANT, [chunk("alpha gamma"), chunk("alpha", embedding=NORTH)])
         await store.purge_source(TENANT, "source")
         assert await corpus.lexical_candidates(["alpha"], 10) == lexical
-        assert [candidate.score for candidate in await corpus.semantic_candidates(EAST, 10)] == [1.0, 1.0]
-        ids = [candidate.chunk_id for candidate in lexical.candidates]
+        assert (await corpus.semantic_candidates(EAST, 10)).scores == [1.0, 1.0]
+        ids = lexical.ranking.ids
         assert [each.id for each in await corpus.chunks(ids)] == ids
         assert corpus.counts == CorpusCounts(1, 2, 2, 1)
     assert await store.counts(TENANT) == CorpusCounts(3, 0, 0, 0)
@@ -114,9 +114,9 @@ async def test_a_negative_limit_is_a_value_error(store: InMemoryChunkStore, limi
 async def test_a_limit_of_0_is_nothing(store: InMemoryChunkStore) -> None:
     await store.upsert_many(TENANT, [chunk()])
     async with store.snapshot(TENANT) as corpus:
-        assert await corpus.semantic_candidates(EAST, 0) == []
+        assert await corpus.semantic_candidates(EAST, 0) == Ranking()
         found = await corpus.lexical_candidates(["alpha"], 0)
-    assert (found.candidates, found.statistics.doc_frequencies) == ((), {"alpha": 1})
+    assert (found.ranking, found.statistics.doc_frequencies) == (Ranking(), {"alpha": 1})
 
 
 async def test_another_width_is_refused_before_anything_is_written(store: InMemoryChunkStore) -> None:

@@ -31,8 +31,8 @@ from chunkstore.domain.results import (
     ChunkRetrievalResult,
     CorpusCounts,
     LexicalCandidates,
+    Ranking,
     RetrievalMode,
-    SemanticCandidate,
 )
 from chunkstore.domain.similarity import Vector, checked_vector
 from chunkstore.domain.text import TenantId
@@ -68,9 +68,7 @@ class SpySnapshot:
         await self.before("lexical")
         return await self.inner.lexical_candidates(asked, limit)
 
-    async def semantic_candidates(
-        self, vector: Vector, limit: int, *, min_score: float | None = None
-    ) -> list[SemanticCandidate]:
+    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
         self.calls.append(("semantic", limit))
         await self.before("semantic")
         return await self.inner.semantic_candidates(vector, limit, min_score=min_score)

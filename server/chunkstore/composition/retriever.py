@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.errors import (
@@ -22,10 +21,9 @@ from chunkstore.domain.results import (
     ChannelScore,
     ChannelStatus,
     ChunkRetrievalResult,
-    LexicalCandidate,
+    Ranking,
     RetrievalMode,
     ScoredChunk,
-    SemanticCandidate,
 )
 from chunkstore.domain.similarity import Vector, checked_vector
 from chunkstore.domain.text import TenantId, checked_text
@@ -39,15 +37,13 @@ DEFAULT_OVERFETCH = 3
 # Seconds that a query waits for its embedding; a provider may try for longer, which suits indexing alone.
 QUERY_EMBEDDING_TIMEOUT = 10.0
 
-Candidates = Sequence[SemanticCandidate | LexicalCandidate]
-
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a channel found, best first, and its report."""
+    """What a channel found, and its report."""
 
     report: ChannelReport
-    candidates: Candidates = ()
+    ranking: Ranking = field(default_factory=Ranking)
 
 
 class ChunkRetriever:
@@ -168,7 +164,7 @@ class ChunkRetriever:
             return _not_requested(channel)
         started = time.monotonic()
         found = await corpus.lexical_candidates(terms, self._depth)
-        return _answered(channel, found.candidates, started)
+        return _answered(channel, found.ranking, started)
 
 
 def _asked_for(vector: Vector, mode: RetrievalMode) -> Vector | ChannelReport:
@@ -179,10 +175,9 @@ def _not_requested(channel: Channel) -> _Answer:
     return _Answer(ChannelReport(channel, ChannelStatus.NOT_REQUESTED))
 
 
-def _answered(channel: Channel, candidates: Candidates, started: float) -> _Answer:
+def _answered(channel: Channel, ranking: Ranking, started: float) -> _Answer:
     elapsed = time.monotonic() - started
-    report = ChannelReport(channel, ChannelStatus.ANSWERED, candidates=len(candidates), elapsed=elapsed)
-    return _Answer(report, candidates)
+    return _Answer(ChannelReport(channel, ChannelStatus.ANSWERED, candidates=len(ranking), elapsed=elapsed), ranking)
 
 
 def _same_as(answer: _Answer, channel: Channel) -> _Answer:
@@ -200,15 +195,14 @@ async def _winners(
     corpus: CorpusSnapshot, answers: Sequence[_Answer], k: int, with_embeddings: bool
 ) -> tuple[ScoredChunk, ...]:
     """Fuse the channels' rankings and read the k best chunks, each with every channel's opinion of it."""
-    rankings = [[candidate.chunk_id for candidate in answer.candidates] for answer in answers]
-    fused = reciprocal_rank_fusion(rankings)[:k]
-    ranks = [dict(zip(ranking, itertools.count(1), strict=False)) for ranking in rankings]
+    fused = reciprocal_rank_fusion([answer.ranking.ids for answer in answers], k)
     chunks = await corpus.chunks([identifier for identifier, _ in fused], with_embeddings=with_embeddings)
+    places = [{identifier: place for place, identifier in enumerate(answer.ranking.ids)} for answer in answers]
     return tuple(
-        ScoredChunk(chunk, score, *map(_opinion, answers, (known.get(chunk.id) for known in ranks)))
+        ScoredChunk(chunk, score, *map(_opinion, answers, (known.get(chunk.id) for known in places)))
         for chunk, (_, score) in zip(chunks, fused, strict=True)
     )
 
 
-def _opinion(answer: _Answer, rank: int | None) -> ChannelScore | None:
-    return None if rank is None else ChannelScore(answer.candidates[rank - 1].score, rank)
+def _opinion(answer: _Answer, place: int | None) -> ChannelScore | None:
+    return None if place is None else ChannelScore(answer.ranking.scores[place], place + 1)

@@ -7,7 +7,7 @@ Lucene uses, which is never negative.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from chunkstore.domain.chunk import ChunkId
 Scores = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
 IdWords = npt.NDArray[np.uint64]
+FloatT = TypeVar("FloatT", bound=np.floating[Any])
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -36,12 +37,14 @@ def length_factors(lengths: Counts, chunk_count: int, total_length: int) -> Scor
     return K1 * (1.0 - B + B * (lengths / average))
 
 
-def term_scores(idf: float, frequencies: Counts, factors: Scores) -> Scores:
+def term_scores(idf: float, frequencies: npt.NDArray[Any], factors: npt.NDArray[FloatT]) -> npt.NDArray[FloatT]:
     """One term's share of BM25, `idf * tf * (k1 + 1) / (tf + factor)`; 0 where tf is 0.
 
-    A chunk's score is the sum of its shares over the distinct query terms in sorted order.
+    A chunk's score is the sum of its shares over the distinct query terms in sorted order, all in float64. Of float32
+    frequencies and factors the shares are float32, which serve to tell what cannot be among the best.
     """
-    return idf * (frequencies * (K1 + 1.0)) / (frequencies + factors)
+    shares: npt.NDArray[FloatT] = idf * (frequencies * (K1 + 1.0)) / (frequencies + factors)
+    return shares
 
 
 def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp]:
@@ -51,7 +54,10 @@ def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp
     is smaller; none for limit 0.
     """
     kept = contenders(scores, limit)
-    order = np.lexsort((ids[kept, 3], ids[kept, 2], ids[kept, 1], ids[kept, 0], -scores[kept]))
+    best, words = -scores[kept], ids[kept]
+    order = np.lexsort((words[:, 0], best))
+    if (np.diff(best[order]) == 0.0).any() and (np.diff(words[order, 0]) == 0).any():
+        order = np.lexsort((words[:, 3], words[:, 2], words[:, 1], words[:, 0], best))
     return kept[order[:limit]]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
 
+import numpy as np
+
+from chunkstore.domain.bm25 import Counts
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 
 
@@ -19,28 +21,34 @@ class CorpusStatistics:
     doc_frequencies: Mapping[str, int]
 
 
-class LexicalCandidate(NamedTuple):
-    """A chunk that holds at least one asked term: its BM25 score, its length in terms, and the counts behind it."""
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A channel's candidates: ids, score descending, ties by id ascending, and the score of each beside it."""
 
-    chunk_id: ChunkId
-    score: float
-    length: int
-    term_frequencies: Mapping[str, int]
+    ids: list[ChunkId] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
 class LexicalCandidates:
-    """The exact top candidates by BM25, score descending, ties by id ascending, and the statistics used."""
+    """The exact top n chunks by BM25, and the counts behind their scores.
 
-    candidates: tuple[LexicalCandidate, ...]
+    `lengths` holds each one's length in terms; `frequencies` (n, terms) int32 how often each of the terms of
+    `statistics.doc_frequencies`, in their order, occurs in it.
+    """
+
+    ranking: Ranking
     statistics: CorpusStatistics
+    lengths: list[int] = field(default_factory=list)
+    frequencies: Counts = field(default_factory=lambda: np.empty((0, 0), dtype=np.int32), compare=False)
 
-
-class SemanticCandidate(NamedTuple):
-    """An embedded chunk and its score `1 - cosine distance / 2`, in [0, 1]."""
-
-    chunk_id: ChunkId
-    score: float
+    def term_frequencies(self, position: int) -> dict[str, int]:
+        """How often the terms that the candidate at `position` holds occur in it."""
+        row = self.frequencies[position]
+        return {term: count for term, count in zip(self.statistics.doc_frequencies, row.tolist(), strict=True) if count}
 
 
 @dataclass(frozen=True, slots=True)

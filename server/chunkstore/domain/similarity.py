@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,7 @@ Scores = npt.NDArray[np.float64]
 MIN_NORM: Final = 1e-12
 MAX_NORM: Final = 1e12
 MAX_DIMENSION: Final = 16_000
-# Rows of a block stay in the processor's cache.
+# Numbers in a block of rows: 256 kB of float64.
 _BLOCK_VALUES: Final = 1 << 15
 
 
@@ -43,24 +43,33 @@ def checked_vector(values: Sequence[float] | Vector, field: str, dimension: int 
     return vector
 
 
-def cosine_scores(vectors: npt.NDArray[np.float32], query: Vector) -> Scores:
+def cosine_scores(vectors: npt.NDArray[np.float32], query: Vector, norms: Scores | None = None) -> Scores:
     """Score each row of `vectors` (n, d) against `query` (d,): `1 - cosine distance / 2`, float64 (n,), in [0, 1].
 
     The bits depend on the two vectors alone: products are exact in float64, and sums are taken over a fixed binary
-    tree. Equal directions of the same values score exactly 1.
+    tree. Equal directions of the same values score exactly 1. `norms` (n,), where known, are `squared_norms(vectors)`.
     """
     scores = np.empty(len(vectors), dtype=np.float64)
     column = query.astype(np.float64)[:, np.newaxis]
-    query_norm = _column_sums(column * column)[0]
-    block = max(1, _BLOCK_VALUES // max(1, query.size))
-    for start in range(0, len(vectors), block):
-        columns = vectors[start : start + block].T.astype(np.float64, order="C")
-        dots = _column_sums(columns * column)
-        norms = _column_sums(columns * columns)
-        # sqrt(x * x) is exactly x, so that a vector's score against itself is exactly 1.
-        cosines = np.clip(dots / np.sqrt(norms * query_norm), -1.0, 1.0)
-        scores[start : start + block] = 1.0 - (1.0 - cosines) / 2.0
-    return scores
+    [query_norm] = squared_norms(query[np.newaxis])
+    for rows in _blocks(vectors):
+        columns = vectors[rows].T.astype(np.float64, order="C")
+        columns *= column
+        scores[rows] = _column_sums(columns)
+    # sqrt(x * x) is exactly x, so that a vector's score against itself is exactly 1.
+    cosines = np.clip(scores / np.sqrt((squared_norms(vectors) if norms is None else norms) * query_norm), -1.0, 1.0)
+    result: Scores = 1.0 - (1.0 - cosines) / 2.0
+    return result
+
+
+def squared_norms(vectors: npt.NDArray[np.float32]) -> Scores:
+    """The square of each row's Euclidean norm, float64 (n,), summed as `cosine_scores` sums."""
+    norms = np.empty(len(vectors), dtype=np.float64)
+    for rows in _blocks(vectors):
+        columns = vectors[rows].T.astype(np.float64, order="C")
+        columns *= columns
+        norms[rows] = _column_sums(columns)
+    return norms
 
 
 def rounding_margin(dimension: int) -> float:
@@ -71,6 +80,13 @@ def rounding_margin(dimension: int) -> float:
     """
     terms = dimension + 16
     return 2.0 * terms * 2.0**-24 / (1.0 - terms * 2.0**-24)
+
+
+def _blocks(vectors: npt.NDArray[np.float32]) -> Iterator[slice]:
+    """Blocks of rows that stay in the processor's cache."""
+    count, dimension = vectors.shape
+    step = max(1, _BLOCK_VALUES // max(1, dimension))
+    return (slice(start, start + step) for start in range(0, count, step))
 
 
 def _column_sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

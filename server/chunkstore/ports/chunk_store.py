@@ -18,7 +18,7 @@ from chunkstore.domain.results import (
     CorpusCounts,
     LexicalCandidates,
     MirrorInfo,
-    SemanticCandidate,
+    Ranking,
     Source,
     WriteResult,
 )
@@ -130,9 +130,7 @@ class SemanticCandidateSource(Protocol):
         """Width of every vector, stored or asked with."""
         ...
 
-    async def semantic_candidates(
-        self, vector: Vector, limit: int, *, min_score: float | None = None
-    ) -> list[SemanticCandidate]:
+    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
         """The exact top `limit` embedded chunks by `cosine_scores`, score descending, ties by id ascending.
 
         Chunks that are not embedded are no candidates. `min_score` applies before `limit`; limit 0 gives nothing.

@@ -17,9 +17,7 @@ MIN_VECTORS: Final = 8192
 
 _LEVELS: Final = 127
 _ROWS_AT_ONCE: Final = 4096
-_MOST_AT_ONCE: Final = 64
-# The kernel for one column is slower than that for two.
-_FEWEST_AT_ONCE: Final = 2
+_MOST_AT_ONCE: Final = 32
 # Room for the rounding of the bounds themselves, in float32.
 _SLACK: Final = 4e-6
 _STRETCH: Final = 1.001
@@ -40,21 +38,22 @@ class Codes:
 
     def __init__(self, vectors: npt.NDArray[np.float32], inverse_norms: npt.NDArray[np.float32]) -> None:
         count, dimension = vectors.shape
-        self._codes = np.empty((count, dimension), dtype=np.int8)
+        codes = np.empty((count, dimension), dtype=np.int8)
         # Of a vector divided by its norm: the value of a code's unit, and the norm of what the codes leave out.
         self._units = np.empty(count, dtype=np.float32)
         self._errors = np.empty(count, dtype=np.float32)
         for start in range(0, count, _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             unit_vectors = vectors[rows] * inverse_norms[rows, np.newaxis]
-            self._codes[rows], self._units[rows], self._errors[rows] = _coded(unit_vectors)
+            codes[rows], self._units[rows], self._errors[rows] = _coded(unit_vectors)
+        self._packed = numkong.dots_pack(codes, dtype="int8")
         self._pending: list[_Request] = []
         self._computing = threading.Lock()
 
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        return self._codes.nbytes + self._units.nbytes + self._errors.nbytes
+        return self._packed.nbytes + self._units.nbytes + self._errors.nbytes
 
     def candidates(self, unit: Vector, kept: int, dead: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.intp]:
         """Every row that may be among the `kept` of highest cosine with the unit vector `unit`, ascending.
@@ -63,10 +62,12 @@ class Codes:
         row differs from its codes' by at most the two parts left out (Cauchy-Schwarz), so a row whose upper bound is
         below the `kept`-th best lower bound cannot be among them.
         """
-        [query], [query_unit], [query_error] = _coded(unit[np.newaxis])
-        cosines = self._products(query).astype(np.float32)
+        codes, units, query_error = _twice_coded(unit)
+        first, second = self._products(codes)
+        cosines = first.astype(np.float32)
+        cosines *= units[0]
+        cosines += second.astype(np.float32) * units[1]
         cosines *= self._units
-        cosines *= query_unit
         errors = self._errors * (np.float32(1.0) + query_error)
         errors += query_error + np.float32(_SLACK)
         if dead is not None:
@@ -76,8 +77,9 @@ class Codes:
         cosines += errors
         return np.flatnonzero(cosines >= least)
 
-    def _products(self, query: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
-        request = _Request(query)
+    def _products(self, codes: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
+        """The products (2, e) of two rows of codes (2, d) with those of every vector."""
+        request = _Request(codes)
         self._pending.append(request)
         with self._computing:
             if request.products is None:
@@ -90,13 +92,23 @@ class Codes:
         while self._pending:
             batch = self._pending[:_MOST_AT_ONCE]
             del self._pending[: len(batch)]
-            columns = [request.codes for request in batch]
-            if len(columns) < _FEWEST_AT_ONCE:
-                columns *= _FEWEST_AT_ONCE
-            packed = numkong.dots_pack(np.stack(columns), dtype="int8")
-            products = np.asarray(numkong.dots_packed(self._codes, packed))
-            for column, request in enumerate(batch):
-                request.products = products[:, column]
+            codes = np.concatenate([request.codes for request in batch])
+            products = np.asarray(numkong.dots_packed(codes, self._packed))
+            for number, request in enumerate(batch):
+                request.products = products[2 * number : 2 * number + 2]
+
+
+def _twice_coded(unit: Vector) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], np.float32]:
+    """A unit vector's codes and those of what they leave out (2, d), each one's unit (2,), and a bound of the rest.
+
+    A second row costs the kernel next to nothing, and a vector's bound is then as good as that of its own codes.
+    """
+    codes, units, _ = _coded(unit[np.newaxis])
+    rest = unit[np.newaxis] - codes * units[:, np.newaxis]
+    if not rest.any():
+        return np.concatenate([codes, codes]), np.array([units[0], 0.0], dtype=np.float32), np.float32(_SLACK)
+    finer, finer_units, [error] = _coded(rest)
+    return np.concatenate([codes, finer]), np.concatenate([units, finer_units]), error
 
 
 def _coded(

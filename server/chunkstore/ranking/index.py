@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.bm25 import (
+    Counts,
     contenders,
     hex_ids,
     id_words,
@@ -25,14 +27,16 @@ from chunkstore.domain.bm25 import (
 )
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
-from chunkstore.domain.results import CorpusStatistics, LexicalCandidate, LexicalCandidates, SemanticCandidate
-from chunkstore.domain.similarity import Scores, Vector, cosine_scores, rounding_margin
+from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
+from chunkstore.domain.similarity import Scores, Vector
+from chunkstore.ranking.lexical import QueryTerm, contending
 from chunkstore.ranking.segment import IndexedChunk, Rows, Segment
+from chunkstore.ranking.semantic import nearest
 
 _MERGE_FACTOR = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CorpusIndex:
     """A tenant's corpus, ready to rank: its segments, and counts of the chunks alive in them."""
 
@@ -49,8 +53,9 @@ class CorpusIndex:
 
     def warmed(self) -> CorpusIndex:
         """The index, with everything made that the first query would otherwise wait for."""
+        _ = self._length_factors
         for segment in self.segments:
-            _ = segment.codes
+            _ = segment.codes, segment.norms
         return self
 
     @property
@@ -66,42 +71,38 @@ class CorpusIndex:
     def lexical_candidates(self, terms: Sequence[str], keys: Sequence[int], limit: int) -> LexicalCandidates:
         """Candidates as in ports.LexicalCandidateSource, for sorted distinct `terms` and their `keys`."""
         _check_limit(limit)
-        found = [[segment.postings(key) for key in keys] for segment in self.segments]
-        frequencies = [sum(len(postings[n][0]) for postings in found) for n in range(len(keys))]
-        if not terms:
-            return LexicalCandidates((), CorpusStatistics(self.chunk_count, self.total_length, {}))
-        statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, frequencies, strict=True)))
-        idfs = [inverse_document_frequency(self.chunk_count, frequency) for frequency in frequencies]
-        scored = [self._scored(segment, postings, idfs) for segment, postings in zip(self.segments, found, strict=True)]
-        best = _best(self.segments, scored, limit)
-        lengths = _gathered([segment.lengths for segment in self.segments], best).tolist()
-        frequencies_of = _frequencies(self.segments, found, best, terms)
-        candidates = map(LexicalCandidate, best.ids, best.scores, lengths, frequencies_of)
-        return LexicalCandidates(tuple(candidates), statistics)
+        postings = [[segment.postings(key) for key in keys] for segment in self.segments]
+        holders = [sum(len(found[n][0]) for found in postings) for n in range(len(keys))]
+        statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, holders, strict=True)))
+        if not limit or not any(holders):
+            return LexicalCandidates(Ranking(), statistics)
+        idfs = [inverse_document_frequency(self.chunk_count, count) for count in holders]
+        scored, counts = [], []
+        for segment, found, factors in zip(self.segments, postings, self._length_factors, strict=True):
+            query = [QueryTerm(idf, *held) for idf, held in zip(idfs, found, strict=True)]
+            rows = contending(query, factors, limit)
+            counts.append(np.stack([term.frequencies_at(rows) for term in query], axis=1))
+            scored.append((rows, self._scores(idfs, segment.lengths[rows], counts[-1])))
+        ranking, places = _best(self.segments, scored, limit)
+        lengths = [segment.lengths[rows] for segment, (rows, _) in zip(self.segments, scored, strict=True)]
+        return LexicalCandidates(
+            ranking=ranking,
+            statistics=statistics,
+            lengths=np.concatenate(lengths)[places].tolist(),
+            frequencies=np.concatenate(counts)[places],
+        )
 
-    def semantic_candidates(self, vector: Vector, limit: int, min_score: float | None) -> list[SemanticCandidate]:
-        """Candidates as in ports.SemanticCandidateSource.
-
-        Each pass keeps every chunk that may be among the best, within its own bound of error: integer codes in large
-        segments, then a float32 product. What is left is scored by the canonical function, which alone decides.
-        """
+    def semantic_candidates(self, vector: Vector, limit: int, min_score: float | None) -> Ranking:
+        """Candidates as in ports.SemanticCandidateSource."""
         _check_limit(limit)
         if vector.size != self.dimension:
             raise DimensionMismatchError(expected=self.dimension, actual=vector.size, field="vector")
         if limit == 0 or not self.embedded_count:
-            return []
-        unit = (vector / np.sqrt(np.square(vector, dtype=np.float64).sum())).astype(np.float32)
-        found = [_nearest(segment, unit, limit) for segment in self.segments]
-        everything = np.concatenate([scores for _, scores in found])
-        kept = min(limit, everything.size)
-        least = np.partition(everything, everything.size - kept)[everything.size - kept]
-        least -= np.float32(2 * rounding_margin(self.dimension))
-        scored = [
-            _rescored(segment, positions[scores >= least], vector, min_score)
-            for segment, (positions, scores) in zip(self.segments, found, strict=True)
-        ]
-        best = _best(self.segments, scored, limit)
-        return list(map(SemanticCandidate, best.ids, best.scores))
+            return Ranking()
+        scored = nearest(self.segments, vector, limit)
+        if min_score is not None:
+            scored = [(rows[scores >= min_score], scores[scores >= min_score]) for rows, scores in scored]
+        return _best(self.segments, scored, limit)[0]
 
     def without(self, removed: Sequence[ChunkId]) -> CorpusIndex:
         """The index without those chunks; ids that it does not hold are ignored."""
@@ -132,99 +133,37 @@ class CorpusIndex:
             embedded_count=self.embedded_count + len(newest.vectors),
         )
 
-    def _scored(
-        self, segment: Segment, postings: Sequence[tuple[Rows, npt.NDArray[np.int32]]], idfs: Sequence[float]
-    ) -> tuple[npt.NDArray[np.intp], Scores]:
-        scores = np.zeros(segment.lengths.size)
-        for (rows, frequencies), idf in zip(postings, idfs, strict=True):
-            factors = length_factors(segment.lengths[rows], self.chunk_count, self.total_length)
-            scores[rows] += term_scores(idf, frequencies, factors)
-        matched = np.flatnonzero(scores)
-        return matched, scores[matched]
+    @cached_property
+    def _length_factors(self) -> tuple[npt.NDArray[np.float32], ...]:
+        """The length factors of each segment's rows, in float32."""
+        return tuple(
+            length_factors(segment.lengths, self.chunk_count, self.total_length).astype(np.float32)
+            for segment in self.segments
+        )
+
+    def _scores(self, idfs: Sequence[float], lengths: Counts, frequencies: Counts) -> Scores:
+        """BM25 of rows of those lengths (n,), which hold the terms so often (n, terms)."""
+        factors = length_factors(lengths, self.chunk_count, self.total_length)
+        scores = np.zeros(len(lengths))
+        for column, idf in enumerate(idfs):
+            scores += term_scores(idf, frequencies[:, column], factors)
+        return scores
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The best rows, best first: their segments' numbers and row numbers, ids and scores."""
-
-    segments: npt.NDArray[np.intp]
-    rows: npt.NDArray[np.intp]
-    ids: list[ChunkId]
-    scores: list[float]
-
-
-def _best(segments: Sequence[Segment], scored: Sequence[tuple[npt.NDArray[np.intp], Scores]], limit: int) -> _Best:
-    """The best `limit` of the scored rows of all segments."""
-    if not segments:
-        nothing = np.empty(0, dtype=np.intp)
-        return _Best(nothing, nothing, [], [])
+def _best(
+    segments: Sequence[Segment], scored: Sequence[tuple[Rows, Scores]], limit: int
+) -> tuple[Ranking, npt.NDArray[np.intp]]:
+    """The best `limit` of the scored rows of all segments, at least one, and their places among all these rows."""
     scores = np.concatenate([scores for _, scores in scored])
     kept = contenders(scores, limit)
-    numbers = np.repeat(np.arange(len(segments)), [rows.size for rows, _ in scored])[kept]
-    rows = np.concatenate([rows for rows, _ in scored])[kept]
+    starts = np.cumsum([0, *(len(rows) for rows, _ in scored)])
     ids = np.empty((kept.size, 4), dtype=np.uint64)
-    for number, segment in enumerate(segments):
-        here = numbers == number
-        ids[here] = segment.ids[rows[here]]
+    for segment, (rows, _), start in zip(segments, scored, starts, strict=False):
+        here = (kept >= start) & (kept < start + len(rows))
+        ids[here] = segment.ids[rows[kept[here] - start]]
     order = rank_chunks(ids, scores[kept], limit)
-    return _Best(numbers[order], rows[order], hex_ids(ids[order]), scores[kept[order]].tolist())
-
-
-def _gathered(columns: Sequence[npt.NDArray[np.int32]], best: _Best) -> npt.NDArray[np.int32]:
-    """Each best row's value in its segment's column."""
-    values = np.zeros(best.rows.size, dtype=np.int32)
-    for number, column in enumerate(columns):
-        here = best.segments == number
-        values[here] = column[best.rows[here]]
-    return values
-
-
-def _frequencies(
-    segments: Sequence[Segment],
-    found: Sequence[Sequence[tuple[Rows, npt.NDArray[np.int32]]]],
-    best: _Best,
-    terms: Sequence[str],
-) -> list[dict[str, int]]:
-    """For each best row, how often the terms that it holds occur in it."""
-    frequencies_of: list[dict[str, int]] = [{} for _ in best.ids]
-    for position, term in enumerate(terms):
-        columns = []
-        for segment, postings in zip(segments, found, strict=True):
-            rows, frequencies = postings[position]
-            columns.append(np.zeros(segment.lengths.size, dtype=np.int32))
-            columns[-1][rows] = frequencies
-        counts = _gathered(columns, best)
-        held = np.flatnonzero(counts)
-        for at, count in zip(held.tolist(), counts[held].tolist(), strict=True):
-            frequencies_of[at][term] = count
-    return frequencies_of
-
-
-def _nearest(segment: Segment, unit: Vector, limit: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
-    """Positions of live vectors, every one among the segment's `limit` nearest included, and their float32 scores."""
-    live = segment.live_vectors
-    count = len(segment.vectors) if live is None else int(np.count_nonzero(live))
-    if segment.codes is not None and limit < count:
-        positions = segment.codes.candidates(unit, limit, None if live is None else ~live)
-    else:
-        positions = np.arange(len(segment.vectors)) if live is None else np.flatnonzero(live)
-    vectors = segment.vectors if len(positions) == len(segment.vectors) else segment.vectors[positions]
-    scores: npt.NDArray[np.float32] = vectors @ unit
-    scores *= segment.inverse_norms[positions]
-    scores *= np.float32(0.5)
-    scores += np.float32(0.5)
-    return positions, scores
-
-
-def _rescored(
-    segment: Segment, positions: npt.NDArray[np.intp], vector: Vector, min_score: float | None
-) -> tuple[npt.NDArray[np.intp], Scores]:
-    scores = cosine_scores(segment.vectors[positions], vector)
-    rows = segment.vector_rows[positions].astype(np.intp)
-    if min_score is None:
-        return rows, scores
-    kept = scores >= min_score
-    return rows[kept], scores[kept]
+    places = kept[order]
+    return Ranking(hex_ids(ids[order]), scores[places].tolist()), places
 
 
 def _check_limit(limit: int) -> None:

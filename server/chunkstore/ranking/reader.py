@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
 
 from chunkstore.domain.postings import TermKeys
-from chunkstore.domain.results import LexicalCandidates, SemanticCandidate
+from chunkstore.domain.results import LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Vector
 from chunkstore.ranking.index import CorpusIndex
 
@@ -33,9 +33,7 @@ class IndexReader:
         keys = [self.keys.key(term) for term in asked]
         return await _in_thread(self.index.lexical_candidates, asked, keys, limit)
 
-    async def semantic_candidates(
-        self, vector: Vector, limit: int, *, min_score: float | None = None
-    ) -> list[SemanticCandidate]:
+    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
         """See SemanticCandidateSource."""
         return await _in_thread(self.index.semantic_candidates, vector, limit, min_score)
 

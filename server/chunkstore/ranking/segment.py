@@ -14,7 +14,7 @@ import numpy.typing as npt
 from chunkstore.domain.bm25 import IdWords, id_words
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.postings import Postings
-from chunkstore.domain.similarity import Vector
+from chunkstore.domain.similarity import Scores, Vector, squared_norms
 from chunkstore.ranking import first_pass
 from chunkstore.ranking.first_pass import Codes
 
@@ -36,7 +36,7 @@ class Segment:
     """n chunks in columns; rows are numbered from 0 in no particular order.
 
     `ids` (n, 4) uint64, `lengths` (n,) int32, `alive` (n,) bool. Postings: `keys` (m,) int64 ascending; those of
-    `keys[i]` are `rows[offsets[i]:offsets[i+1]]`, in no order, with `frequencies` beside them. Vectors: `vectors`
+    `keys[i]` are `rows[offsets[i]:offsets[i+1]]`, ascending, with `frequencies` beside them. Vectors: `vectors`
     (e, d) float32 as stored, of the rows `vector_rows` (e,) ascending, with `inverse_norms` (e,) float32.
     """
 
@@ -78,7 +78,7 @@ class Segment:
         vectors: npt.NDArray[np.float32],
     ) -> Segment:
         """The segment of these columns: n chunks, postings in any order, vectors of distinct, ascending rows."""
-        order = np.argsort(posting_keys)
+        order = np.argsort(posting_keys, kind="stable")
         sorted_keys = posting_keys[order]
         starts = np.flatnonzero(np.diff(sorted_keys, prepend=sorted_keys[:1] - 1)) if order.size else order
         norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
@@ -125,6 +125,11 @@ class Segment:
             return None
         return Codes(self.vectors, self.inverse_norms)
 
+    @cached_property
+    def norms(self) -> Scores:
+        """The `squared_norms` of the vectors (e,)."""
+        return squared_norms(self.vectors)
+
     @property
     def live_vectors(self) -> npt.NDArray[np.bool_] | None:
         """Which vectors (e,) are of live rows; None for all."""
@@ -145,12 +150,13 @@ class Segment:
         alive[rows] = False
         survivor = dataclasses.replace(self, alive=alive)
         survivor.__dict__["_id_order"] = self._id_order
-        if "codes" in self.__dict__:
-            survivor.__dict__["codes"] = self.codes
+        # What depends on the vectors alone is made once.
+        for name in self.__dict__.keys() & {"codes", "norms"}:
+            survivor.__dict__[name] = getattr(self, name)
         return survivor, rows
 
     def postings(self, key: int) -> tuple[Rows, npt.NDArray[np.int32]]:
-        """Live rows, in no order, of the chunks that hold the term `key`, and its frequency in each."""
+        """Live rows, ascending, of the chunks that hold the term `key`, and its frequency in each."""
         place = int(np.searchsorted(self.keys, key))
         if place == self.keys.size or self.keys[place] != key:
             return self.rows[:0], self.frequencies[:0]

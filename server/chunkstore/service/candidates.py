@@ -8,7 +8,7 @@ from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.text import checked_text
 from chunkstore.ports.chunk_store import ChunkStore, CorpusSnapshot
-from chunkstore.service.convert import lexical_candidate_to, semantic_candidate_to, statistics_to, vector_from
+from chunkstore.service.convert import lexical_candidates_to, semantic_candidates_to, statistics_to, vector_from
 from chunkstore.service.interceptors.around import Context
 from chunkstore.service.tenancy import current_tenant
 from chunkstore.v1 import lexical_candidate_service_pb2 as lexical_pb
@@ -33,9 +33,9 @@ class LexicalCandidateServicer(LexicalCandidateServiceServicer):
 
         async def rank(corpus: CorpusSnapshot) -> lexical_pb.ListLexicalCandidatesResponse:
             found = await corpus.lexical_candidates(terms, limit)
-            chunks = await corpus.chunks([candidate.chunk_id for candidate in found.candidates])
+            chunks = await corpus.chunks(found.ranking.ids)
             return lexical_pb.ListLexicalCandidatesResponse(
-                candidates=map(lexical_candidate_to, found.candidates, chunks),
+                candidates=lexical_candidates_to(found, chunks),
                 statistics=statistics_to(found.statistics),
                 revision=corpus.counts.revision,
             )
@@ -62,9 +62,9 @@ class SemanticCandidateServicer(SemanticCandidateServiceServicer):
 
         async def rank(corpus: CorpusSnapshot) -> semantic_pb.ListSemanticCandidatesResponse:
             found = await corpus.semantic_candidates(vector, limit, min_score=min_score)
-            chunks = await corpus.chunks([candidate.chunk_id for candidate in found])
+            chunks = await corpus.chunks(found.ids)
             return semantic_pb.ListSemanticCandidatesResponse(
-                candidates=map(semantic_candidate_to, found, chunks), revision=corpus.counts.revision
+                candidates=semantic_candidates_to(found, chunks), revision=corpus.counts.revision
             )
 
         return await read_corpus(self._chunks, current_tenant(), rank)

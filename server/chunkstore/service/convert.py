@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,12 +20,12 @@ from chunkstore.domain.results import (
     ChannelStatus,
     CorpusCounts,
     CorpusStatistics,
-    LexicalCandidate,
+    LexicalCandidates,
     MirrorInfo,
     MirrorState,
+    Ranking,
     RetrievalMode,
     ScoredChunk,
-    SemanticCandidate,
     Source,
     WriteCounts,
 )
@@ -153,23 +153,22 @@ def channel_report_to(report: ChannelReport) -> retrieval_service_pb2.ChannelRep
     )
 
 
-def lexical_candidate_to(
-    candidate: LexicalCandidate, chunk: StoredChunk
-) -> lexical_candidate_service_pb2.LexicalCandidate:
-    """The message of a lexical candidate."""
-    return lexical_candidate_service_pb2.LexicalCandidate(
-        chunk=chunk_to(chunk),
-        score=candidate.score,
-        length=candidate.length,
-        term_frequencies=candidate.term_frequencies,
-    )
+def lexical_candidates_to(
+    found: LexicalCandidates, chunks: Iterable[StoredChunk]
+) -> Iterator[lexical_candidate_service_pb2.LexicalCandidate]:
+    """The messages of lexical candidates, whose chunks are `chunks`."""
+    for position, (chunk, score, length) in enumerate(zip(chunks, found.ranking.scores, found.lengths, strict=True)):
+        yield lexical_candidate_service_pb2.LexicalCandidate(
+            chunk=chunk_to(chunk), score=score, length=length, term_frequencies=found.term_frequencies(position)
+        )
 
 
-def semantic_candidate_to(
-    candidate: SemanticCandidate, chunk: StoredChunk
-) -> semantic_candidate_service_pb2.SemanticCandidate:
-    """The message of a semantic candidate."""
-    return semantic_candidate_service_pb2.SemanticCandidate(chunk=chunk_to(chunk), score=candidate.score)
+def semantic_candidates_to(
+    found: Ranking, chunks: Iterable[StoredChunk]
+) -> Iterator[semantic_candidate_service_pb2.SemanticCandidate]:
+    """The messages of semantic candidates, whose chunks are `chunks`."""
+    for chunk, score in zip(chunks, found.scores, strict=True):
+        yield semantic_candidate_service_pb2.SemanticCandidate(chunk=chunk_to(chunk), score=score)
 
 
 def statistics_to(statistics: CorpusStatistics) -> lexical_candidate_service_pb2.CorpusStatistics:

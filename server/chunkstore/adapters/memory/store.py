@@ -18,7 +18,7 @@ from chunkstore.domain.results import (
     CorpusCounts,
     LexicalCandidates,
     MirrorInfo,
-    SemanticCandidate,
+    Ranking,
     Source,
     WriteResult,
 )
@@ -52,9 +52,7 @@ class MemorySnapshot:
         """See LexicalCandidateSource."""
         return await self._reader.lexical_candidates(terms, limit)
 
-    async def semantic_candidates(
-        self, vector: Vector, limit: int, *, min_score: float | None = None
-    ) -> list[SemanticCandidate]:
+    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
         """See SemanticCandidateSource."""
         return await self._reader.semantic_candidates(vector, limit, min_score=min_score)
 

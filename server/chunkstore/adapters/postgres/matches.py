@@ -18,7 +18,7 @@ from chunkstore.domain.bm25 import (
     rank_chunks,
     term_scores,
 )
-from chunkstore.domain.results import CorpusStatistics, LexicalCandidate, LexicalCandidates
+from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 
 Rows = npt.NDArray[np.intp]
 
@@ -70,25 +70,26 @@ class Matches:
             scores[rows] += term_scores(idf, frequencies, factors[rows])
         words = id_words(self.ids.tobytes())
         best = rank_chunks(words, scores, limit)
-        found = zip(hex_ids(words[best]), scores[best].tolist(), self.lengths[best].tolist(), strict=True)
-        candidates = tuple(
-            LexicalCandidate(*values, term_frequencies=frequencies)
-            for values, frequencies in zip(found, self._frequencies(best, terms), strict=True)
+        return LexicalCandidates(
+            ranking=Ranking(hex_ids(words[best]), scores[best].tolist()),
+            statistics=CorpusStatistics(
+                chunk_count,
+                total_length,
+                {term: rows.size for term, (rows, _) in zip(terms, self.postings, strict=True)},
+            ),
+            lengths=self.lengths[best].tolist(),
+            frequencies=self._frequencies(best),
         )
-        statistics = {term: rows.size for term, (rows, _) in zip(terms, self.postings, strict=True)}
-        return LexicalCandidates(candidates, CorpusStatistics(chunk_count, total_length, statistics))
 
-    def _frequencies(self, chosen: Rows, terms: Sequence[str]) -> list[dict[str, int]]:
-        """For each of `chosen`, how often the terms that it holds occur in it."""
-        frequencies_of: list[dict[str, int]] = [{} for _ in chosen]
+    def _frequencies(self, chosen: Rows) -> Counts:
+        """How often each term occurs in each of `chosen` (n,): (n, terms)."""
+        counts = np.zeros((chosen.size, len(self.postings)), dtype=np.int32)
         place = np.full(self.ids.size, -1, dtype=np.intp)
         place[chosen] = np.arange(chosen.size)
-        for term, (rows, frequencies) in zip(terms, self.postings, strict=True):
+        for column, (rows, frequencies) in enumerate(self.postings):
             places = place[rows]
-            held = places >= 0
-            for at, frequency in zip(places[held].tolist(), frequencies[held].tolist(), strict=True):
-                frequencies_of[at][term] = frequency
-        return frequencies_of
+            counts[places[places >= 0], column] = frequencies[places >= 0]
+        return counts
 
 
 def _row_type(term_count: int) -> np.dtype[Any]:

@@ -28,7 +28,7 @@ from chunkstore.domain.results import (
     LexicalCandidates,
     MirrorInfo,
     MirrorState,
-    SemanticCandidate,
+    Ranking,
 )
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
@@ -112,9 +112,7 @@ class MirrorSnapshot:
         """See LexicalCandidateSource."""
         return await self._corpus.reader.lexical_candidates(terms, limit)
 
-    async def semantic_candidates(
-        self, vector: Vector, limit: int, *, min_score: float | None = None
-    ) -> list[SemanticCandidate]:
+    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
         """See SemanticCandidateSource."""
         return await self._corpus.reader.semantic_candidates(vector, limit, min_score=min_score)
 

@@ -28,7 +28,7 @@ from chunkstore.domain.errors import (
     StoreUnavailableError,
 )
 from chunkstore.domain.postings import TermKeys
-from chunkstore.domain.results import CorpusCounts, LexicalCandidates, SemanticCandidate
+from chunkstore.domain.results import CorpusCounts, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Vector, cosine_scores, rounding_margin
 from chunkstore.domain.text import TenantId
 
@@ -83,24 +83,22 @@ class PostgresSnapshot:
             limit=limit,
         )
 
-    async def semantic_candidates(
-        self, vector: Vector, limit: int, *, min_score: float | None = None
-    ) -> list[SemanticCandidate]:
+    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
         """See SemanticCandidateSource."""
         _check_limit(limit)
         if vector.size != self._dimension:
             raise DimensionMismatchError(expected=self._dimension, actual=vector.size, field="vector")
         if limit == 0 or not self._counts.embedded_count:
-            return []
+            return Ranking()
         nearest = await self._nearest(vector, limit)
         if not nearest.size:
-            return []
+            return Ranking()
         ids, scores = await self._scored([bytes(identifier) for identifier in nearest["id"]], vector)
         best = rank_chunks(ids, scores, limit)
         if min_score is not None:
             # The best of all that score enough are the best of all, less those that do not.
             best = best[scores[best] >= min_score]
-        return [SemanticCandidate(*pair) for pair in zip(hex_ids(ids[best]), scores[best].tolist(), strict=True)]
+        return Ranking(hex_ids(ids[best]), scores[best].tolist())
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot. Raises ChunkNotFoundError for an id that the snapshot does not hold."""
