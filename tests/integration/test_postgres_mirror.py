@@ -287,7 +287,7 @@ async def test_forgotten_vectors_are_forgotten_by_the_mirror(
     await _replace(mirror, "s", [_chunk("s", "alpha", embedding=VECTORS[0])])
     assert len((await _answer(mirror))[2]) == 1
     await sql.clear_embeddings(dimension=DIMENSION, embedding_model=None)
-    assert (await _answer(mirror))[2] == []
+    assert len((await _answer(mirror))[2]) == 0
 
 
 async def test_a_lost_database_is_an_error_and_not_an_old_answer(newest_server: str) -> None:
