@@ -153,11 +153,34 @@ def test_only_english_has_stop_words() -> None:
         ("user name, time-sharing and/or e-mail", ""),
         ("7741 1,000 3.14 2024-01-15 1960s 2nd", ""),
         ("May 2024, in 500 days, JUNE 1960, top 10", ""),
+        ("7741", "7741"),
+        ("(0.18)", "0.18"),
+        ("1,000", "1000"),
+        ("1960s", "1960s"),
+        ("2024-01-15", "2024-01-15"),
+        ("7741,7742", ""),
+        ("e-mail", "email"),
+        ("memory", ""),
+        ("the", ""),
+        ("naïve", ""),
+        ("標準", ""),
+        ("...", ""),
+        ("", ""),
     ],
 )
 def test_query_identifiers(text: str, identifiers: str) -> None:
     assert ENGLISH.query_identifiers(text) == identifiers.split()
     assert STANDARD.query_identifiers(text) == identifiers.split()
+
+
+def test_a_query_of_joined_words_alone_asks_for_them_as_written() -> None:
+    """Excludes a form that documents do not have, and the same for joined words among others."""
+    for one in (ENGLISH, STANDARD, analyzer("french")):
+        for text in ("time-sharing", "Time-Sharing!", "and/or", "mangée-là"):
+            [term] = one.query_identifiers(text)
+            assert one.terms(f"a {text} b").count(term) == 1
+            assert not one.query_identifiers(f"{text} systems")
+    assert analyzer("french").query_identifiers("mangée") == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ points: a longer one is replaced by a digest, in documents and queries alike, so
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -28,6 +28,7 @@ _STANDARD = "standard"
 _SUPERSEDED = frozenset({"porter", "lovins", "dutch_porter"})
 _WITHOUT_ACCENTS = frozenset({"english"})
 _STEMMED = (Kind.WORD, Kind.COMPOUND)
+_WORDS = (Kind.WORD, Kind.STOP_WORD)
 _COMPLETE = (Kind.BIGRAM, Kind.CHARACTER)
 _ONLY_IN_DOCUMENTS = (Kind.COMPOUND, Kind.CHARACTER)
 
@@ -138,11 +139,13 @@ class Analyzer:
         An identifier mixes letters with digits, or joins them by ``- _ . /``, or has an inner underscore or camel
         case. Its form is joined and case-folded: ``BX-7741``, ``bx7741`` and ``BX 7741`` all give ``bx7741``, though
         a full stop between two digits stays (``v1.2.3``). Words, plain hyphenated words, numbers, ordinals and years
-        are none.
+        are none; but a query of one such alone, other than a word, asks for what is written so: ``7741``, ``0.18`` or
+        ``time-sharing``.
         """
         normal = normalize(text)
         named = {piece.text for piece in self._pieces(normal) if piece.kind is Kind.IDENTIFIER}
-        return sorted(named.union(_spaced_identifiers(normal)))
+        named.update(_spaced_identifiers(normal))
+        return sorted(named) or _written_whole(list(self._pieces(normal)) if len(normal.split()) == 1 else [])
 
     def _pieces(self, normal: str) -> Iterator[Piece]:
         for chunk in normal.split():
@@ -231,6 +234,15 @@ def _bounded(term: str) -> str:
     if len(term) <= LONGEST_TERM:
         return term
     return "~" + blake2b(term.encode(), digest_size=16).hexdigest()
+
+
+def _written_whole(found: Sequence[Piece]) -> list[str]:
+    """The one term for the whole of a chunk that is no single word; none for one that is, or is not of one piece."""
+    if not found or found[0].end < max(piece.end for piece in found):
+        return []
+    whole = found[0]
+    is_word = whole.kind in _WORDS and all(piece.end == whole.end for piece in found)
+    return [] if is_word or whole.kind in _COMPLETE else [whole.text]
 
 
 def _spaced_identifiers(normal: str) -> Iterator[str]:
