@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +61,7 @@ def reciprocal_rank_shares(ranking: Sequence[IdT]) -> dict[IdT, float]:
 
     Source: Cormack, Clarke and Buettcher, Reciprocal Rank Fusion (SIGIR 2009).
     """
-    return {identifier: 1.0 / (RRF_K + rank) for identifier, rank in best_ranks(ranking).items()}
+    return _by_best_place(ranking, 1.0 / (RRF_K + np.arange(1.0, len(ranking) + 1.0)))
 
 
 def weighted_shares(
@@ -106,8 +106,8 @@ def fused(shares: Sequence[Mapping[IdT, float]], limit: int | None = None) -> li
 
     `limit`: the first so many of these; the result for one limit begins that for a larger one.
     """
-    scores: dict[IdT, float] = {}
-    for channel in shares:
+    scores = dict(shares[0]) if shares else {}
+    for channel in shares[1:]:
         for identifier, share in channel.items():
             scores[identifier] = scores.get(identifier, 0.0) + share
     return _best(scores, limit)
@@ -115,18 +115,20 @@ def fused(shares: Sequence[Mapping[IdT, float]], limit: int | None = None) -> li
 
 def best_ranks(ranking: Sequence[IdT]) -> dict[IdT, int]:
     """Each id's best place in `ranking`, from 1."""
-    ranks: dict[IdT, int] = {}
-    for rank, identifier in enumerate(ranking, start=1):
-        ranks.setdefault(identifier, rank)
-    return ranks
+    return _by_best_place(ranking, np.arange(1, len(ranking) + 1))
 
 
 def _proportional(ids: Sequence[IdT], scores: npt.NDArray[np.float64], weight: float) -> dict[IdT, float]:
     """`weight * (score / best)` of each id at its best place, 0 for scores below 0."""
     best = scores[0] if scores.size else 0.0
     shares = weight * (np.maximum(scores, 0.0) / best) if best > 0.0 else np.zeros(scores.size)
+    return _by_best_place(ids, shares)
+
+
+def _by_best_place(ids: Sequence[IdT], values: npt.NDArray[Any]) -> dict[IdT, Any]:
+    """Each id's value at its best place."""
     # Reversed, so that the best place of a repeated id is the last to be set.
-    return dict(zip(reversed(ids), reversed(shares.tolist()), strict=True))
+    return dict(zip(reversed(ids), reversed(values.tolist()), strict=True))
 
 
 def _best(scores: Mapping[IdT, float], limit: int | None) -> list[tuple[IdT, float]]:
