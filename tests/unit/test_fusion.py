@@ -7,23 +7,26 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.fusion import (
     RRF_K,
     best_ranks,
     fused,
     identifier_shares,
+    identifiers_held,
     reciprocal_rank_fusion,
     reciprocal_rank_shares,
     telling_identifiers,
     weighted_shares,
     weighted_sum,
 )
-from chunkstore.domain.results import CorpusStatistics
+from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), min_size=1, max_size=2)
 
@@ -253,3 +256,15 @@ class TestIdentifiers:
     ) -> None:
         found = telling_identifiers(CorpusStatistics(chunks, 10 * chunks, {"bx7741": frequency, "absent": 0}))
         assert found == (frozenset({"bx7741"}) if telling else frozenset())
+
+    def test_candidates_are_counted_by_the_telling_identifiers_they_hold(self) -> None:
+        """Excludes a count of occurrences, and one of identifiers that every second chunk holds."""
+        ids = [ChunkId(letter * 64) for letter in "abc"]
+        statistics = CorpusStatistics(400, 4000, {"bx7741": 2, "bx7742": 1, "covid19": 200})
+        frequencies = np.array([[3, 1, 1], [1, 0, 0], [0, 0, 9]], dtype=np.int32)
+        found = LexicalCandidates(Ranking(ids, [9.0, 4.0, 0.5]), statistics, [10, 10, 10], frequencies)
+        assert identifiers_held(found) == {ids[0]: 2, ids[1]: 1}
+
+    def test_no_candidates_hold_nothing(self) -> None:
+        assert identifiers_held(LexicalCandidates(Ranking(), CorpusStatistics(3, 9, {"bx7741": 1}))) == {}
+        assert identifiers_held(LexicalCandidates(Ranking(), CorpusStatistics(3, 9, {"bx7741": 0}))) == {}

@@ -15,8 +15,9 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import InvalidFieldError
-from chunkstore.domain.results import CorpusStatistics
+from chunkstore.domain.results import CorpusStatistics, LexicalCandidates
 
 RRF_K: Final = 60
 SEMANTIC_WEIGHT: Final = 0.5
@@ -89,6 +90,19 @@ def identifier_shares(held: Mapping[IdT, int]) -> dict[IdT, float]:
     of them comes before every one that holds fewer.
     """
     return {identifier: IDENTIFIER_SHARE * count for identifier, count in held.items()}
+
+
+def identifiers_held(found: LexicalCandidates) -> dict[ChunkId, int]:
+    """How many of the query's telling identifiers each candidate holds, of those that hold one.
+
+    `found` are the candidates of the identifiers alone.
+    """
+    telling = telling_identifiers(found.statistics)
+    columns = [place for place, term in enumerate(found.statistics.doc_frequencies) if term in telling]
+    if not columns or not found.ranking.ids:
+        return {}
+    counts = np.count_nonzero(found.frequencies[:, columns], axis=1).tolist()
+    return {identifier: count for identifier, count in zip(found.ranking.ids, counts, strict=True) if count}
 
 
 def telling_identifiers(statistics: CorpusStatistics) -> frozenset[str]:
