@@ -24,6 +24,7 @@ from chunkstore.v1 import (
     store_service_pb2,
     store_service_pb2_grpc,
 )
+from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.indexing_service_pb2 import DocumentFormat, DocumentOutcome, IndexSummary
 from chunkstore.v1.retrieval_service_pb2 import RetrievalMode, RetrieveChunksResponse
 
@@ -95,14 +96,19 @@ class ChunkstoreClient:
         k: int | None = None,
         mode: RetrievalMode.ValueType = retrieval_service_pb2.RETRIEVAL_MODE_HYBRID,
         include_embeddings: bool = False,
+        where: Filter | None = None,
     ) -> RetrieveChunksResponse:
-        """The k best chunks for `query`, and how the answer came about. Raises ServiceError."""
+        """The k best chunks for `query` of those that meet `where`, and how the answer came about.
+
+        Raises ServiceError.
+        """
         request = _made(
             retrieval_service_pb2.RetrieveChunksRequest,
             query=query,
             k=k,
             mode=mode,
             include_embeddings=include_embeddings,
+            filter=where,
         )
         return self._call(retrieval_service_pb2_grpc.RetrievalServiceStub(self._channel).RetrieveChunks, request)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from google.protobuf import message_factory
@@ -48,13 +48,16 @@ def response_class(method: str) -> Any:
 
 
 def declared_strings(method: str) -> set[str]:
-    """Paths of every string that a request of the method can hold, as the descriptors declare them."""
+    """Paths of every string that a request of the method can hold, as the descriptors declare them.
+
+    What a message holds of its own kind is the same again, at the path of the outermost.
+    """
     return set(_declared(METHODS[method].input_type, ()))
 
 
 def present_strings(request: Message) -> set[str]:
     """Paths of every string that `request` holds."""
-    return {".".join(path) for path, _ in strings_in(request)}
+    return {".".join(_without_repeats(request, path)) for path, _ in strings_in(request)}
 
 
 def strings_in(message: Message, parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -86,8 +89,18 @@ def _declared(descriptor: Descriptor, parents: tuple[str, ...]) -> Iterator[str]
         path = (*parents, field.name)
         if field.type == FieldDescriptor.TYPE_STRING:
             yield ".".join(path)
-        elif field.message_type is not None:
+        elif field.message_type not in (None, descriptor):
             yield from _declared(field.message_type, path)
+
+
+def _without_repeats(message: Message, path: Sequence[str]) -> Iterator[str]:
+    """The path without the fields that lead from a message to one of its own kind."""
+    descriptor: Any = message.DESCRIPTOR
+    for name in path:
+        field = descriptor.fields_by_name[name]
+        if field.message_type != descriptor:
+            yield name
+        descriptor = field.message_type or descriptor
 
 
 def _is_map(field: FieldDescriptor) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 import pytest
+from google.protobuf import json_format
 from google.protobuf.message import Message
 from tests.compliance.contract import METHODS, declared_strings, is_stream, present_strings, strings_in
 from tests.compliance.messages import (
@@ -33,6 +34,7 @@ from chunkstore.v1.chunk_reader_service_pb2 import (
     ListSourcesRequest,
 )
 from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest, UpsertChunksRequest
+from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.indexing_service_pb2 import IndexDocumentsRequest
 from chunkstore.v1.lexical_candidate_service_pb2 import ListLexicalCandidatesRequest
 from chunkstore.v1.retrieval_service_pb2 import RetrieveChunksRequest
@@ -75,6 +77,20 @@ def _full_document() -> IndexDocumentsRequest:
     return document(SOURCE, TEXT, cut=PASSAGE, metadata=METADATA, entities=[ENTITY])
 
 
+# Every string that a filter may hold; operands of equals are no objects.
+FILTER: Final = json_format.ParseDict(
+    {
+        "any_of": [
+            {"metadata": {"path": ["canary path of one"], "equals": "canary operand"}},
+            {"metadata": {"path": ["canary path of any"], "equals_any": ["canary of any operand"]}},
+            {"source_id": {"equals": "canary of a source"}},
+            {"source_id": {"equals_any": {"values": ["canary of any source"]}}},
+            {"source_id": {"prefix": "canary prefix"}},
+        ]
+    },
+    Filter(),
+)
+
 # A good request for each method, with every string set; one that a page token belongs to gets a real one when sent.
 REQUESTS: Final[dict[str, Message]] = {
     UPSERT: UpsertChunksRequest(chunks=[_full_chunk()]),
@@ -83,11 +99,11 @@ REQUESTS: Final[dict[str, Message]] = {
     "ChunkReaderService/ListSourceChunks": ListSourceChunksRequest(source_id=SOURCE, page_token="token"),
     "ChunkReaderService/ListEntityChunks": ListEntityChunksRequest(entity_id=ENTITY, page_token="token"),
     "ChunkReaderService/ListSources": ListSourcesRequest(page_token="token"),
-    LEXICAL: ListLexicalCandidatesRequest(terms=["canary"], limit=1),
-    SEMANTIC: ListSemanticCandidatesRequest(vector=Vector(values=EAST), limit=1),
+    LEXICAL: ListLexicalCandidatesRequest(terms=["canary term"], limit=1, filter=FILTER),
+    SEMANTIC: ListSemanticCandidatesRequest(vector=Vector(values=EAST), limit=1, filter=FILTER),
     "ChunkPurgeService/PurgeSource": PurgeSourceRequest(source_id="canary absent"),
     "ChunkPurgeService/PurgeTenant": PurgeTenantRequest(),
-    RETRIEVE: RetrieveChunksRequest(query="canary query"),
+    RETRIEVE: RetrieveChunksRequest(query="canary query", filter=FILTER),
     INDEX: _full_document(),
     "StoreService/GetStoreInfo": GetStoreInfoRequest(),
 }

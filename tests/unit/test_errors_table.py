@@ -33,6 +33,7 @@ SAMPLES: Final[dict[type[ChunkstoreError], ChunkstoreError]] = {
         errors.ChunkIdMismatchError("chunks[1].id", "is not the derived one"),
         errors.InvalidVectorError("vector", "holds a value that is not finite"),
         errors.InvalidTenantError("x-tenant-id", "is missing"),
+        errors.TenantFilterRefusedError("filter.metadata.path[0]", "must not name the tenant"),
         errors.DimensionMismatchError(expected=4, actual=5, field="vector"),
         errors.ChunkNotFoundError(),
         errors.SourceChangedError(expected=1, actual=2),

@@ -24,6 +24,7 @@ from chunkstore.domain.errors import (
     InvalidFieldError,
     RetrievalDegradedError,
 )
+from chunkstore.domain.filters import Filter
 from chunkstore.domain.results import (
     Channel,
     ChannelReport,
@@ -62,16 +63,20 @@ class SpySnapshot:
     def dimension(self) -> int:
         return self.inner.dimension
 
-    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+    async def lexical_candidates(
+        self, terms: Iterable[str], limit: int, *, where: Filter | None = None
+    ) -> LexicalCandidates:
         asked = list(terms)
         self.calls.append(("lexical", tuple(asked), limit))
         await self.before("lexical")
-        return await self.inner.lexical_candidates(asked, limit)
+        return await self.inner.lexical_candidates(asked, limit, where=where)
 
-    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None, where: Filter | None = None
+    ) -> Ranking:
         self.calls.append(("semantic", limit))
         await self.before("semantic")
-        return await self.inner.semantic_candidates(vector, limit, min_score=min_score)
+        return await self.inner.semantic_candidates(vector, limit, min_score=min_score, where=where)
 
     async def chunks(self, ids: Sequence[Any], *, with_embeddings: bool = False) -> list[StoredChunk]:
         self.calls.append(("chunks", len(ids)))

@@ -17,6 +17,7 @@ from rich.table import Table
 from chunkstore.cli.options import JsonOption, ServerAddressOption, TenantOption
 from chunkstore.client import ChunkstoreClient
 from chunkstore.v1 import retrieval_service_pb2
+from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.retrieval_service_pb2 import (
     Channel,
     ChannelReport,
@@ -49,11 +50,15 @@ def query(
     tenant: TenantOption = "default",
     k: Annotated[int, typer.Option("-k", help="How many chunks.")] = 10,
     mode: Annotated[Mode, typer.Option(help="Which channels to ask.")] = Mode.HYBRID,
+    where: Annotated[
+        str | None,
+        typer.Option("--filter", metavar="JSON", help="Which chunks may be in the answer: a Filter, as JSON."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a running server, and show each hit with every channel's own score and rank."""
     with ChunkstoreClient(address, tenant) as client:
-        response = client.retrieve_chunks(text, k=k, mode=MODES[mode])
+        response = client.retrieve_chunks(text, k=k, mode=MODES[mode], where=_filter(where))
     if as_json:
         typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True, ensure_ascii=False, indent=2))
         return
@@ -109,6 +114,15 @@ def print_answer(response: RetrieveChunksResponse, console: Console) -> None:
         f"{'PARTIAL answer' if response.partial else 'complete answer'} over {response.chunk_count} chunks "
         f"({response.embedded_count} embedded) at revision {response.revision}"
     )
+
+
+def _filter(content: str | None) -> Filter | None:
+    if content is None:
+        return None
+    try:
+        return json_format.Parse(content, Filter())
+    except json_format.ParseError as error:
+        raise typer.BadParameter(str(error), param_hint="--filter") from None
 
 
 def _opinions(hit: ScoredChunk) -> list[str]:

@@ -14,6 +14,7 @@ from chunkstore.domain.errors import (
     InvalidFieldError,
     RetrievalDegradedError,
 )
+from chunkstore.domain.filters import Filter
 from chunkstore.domain.fusion import reciprocal_rank_fusion
 from chunkstore.domain.results import (
     Channel,
@@ -91,12 +92,13 @@ class ChunkRetriever:
         mode: RetrievalMode = RetrievalMode.HYBRID,
         with_embeddings: bool = False,
         query_vector: Vector | None = None,
+        where: Filter | None = None,
     ) -> ChunkRetrievalResult:
         """The k best chunks, fused score descending, ties by id ascending; k 0 asks no channel and returns none.
 
-        Raises InvalidFieldError for a blank query or a k outside [0, max_k]; RetrievalDegradedError where no requested
-        channel answered. A channel without provider, or whose provider fails, leaves the answer partial; with a
-        `query_vector`, as wide as the store's, no provider is asked.
+        Each channel ranks only chunks that meet `where`. Raises InvalidFieldError for a blank query or a k outside
+        [0, max_k]; RetrievalDegradedError where no requested channel answered. A channel without provider, or whose
+        provider fails, leaves the answer partial; with a `query_vector`, as wide as the store's, no provider is asked.
         """
         self._check(query, k)
         if k == 0:
@@ -108,9 +110,9 @@ class ChunkRetriever:
 
         async def rank(corpus: CorpusSnapshot) -> ChunkRetrievalResult:
             answers: Sequence[_Answer] = await asyncio.gather(
-                self._semantic(corpus, vector, started),
-                self._lexical(Channel.LEXICAL, corpus, terms),
-                self._lexical(Channel.IDENTIFIER, corpus, None if identifiers == terms else identifiers),
+                self._semantic(corpus, vector, where, started),
+                self._lexical(Channel.LEXICAL, corpus, terms, where),
+                self._lexical(Channel.IDENTIFIER, corpus, None if identifiers == terms else identifiers, where),
             )
             if identifiers is not None and identifiers == terms:
                 answers = [*answers[:2], _same_as(answers[1], Channel.IDENTIFIER)]
@@ -154,16 +156,20 @@ class ChunkRetriever:
             elapsed = time.monotonic() - started
             return ChannelReport(Channel.SEMANTIC, ChannelStatus.FAILED, "EMBEDDING_FAILED", elapsed=elapsed)
 
-    async def _semantic(self, corpus: CorpusSnapshot, vector: Vector | ChannelReport, started: float) -> _Answer:
+    async def _semantic(
+        self, corpus: CorpusSnapshot, vector: Vector | ChannelReport, where: Filter | None, started: float
+    ) -> _Answer:
         if isinstance(vector, ChannelReport):
             return _Answer(vector)
-        return _answered(Channel.SEMANTIC, await corpus.semantic_candidates(vector, self._depth), started)
+        return _answered(Channel.SEMANTIC, await corpus.semantic_candidates(vector, self._depth, where=where), started)
 
-    async def _lexical(self, channel: Channel, corpus: CorpusSnapshot, terms: list[str] | None) -> _Answer:
+    async def _lexical(
+        self, channel: Channel, corpus: CorpusSnapshot, terms: list[str] | None, where: Filter | None
+    ) -> _Answer:
         if terms is None:
             return _not_requested(channel)
         started = time.monotonic()
-        found = await corpus.lexical_candidates(terms, self._depth)
+        found = await corpus.lexical_candidates(terms, self._depth, where=where)
         return _answered(channel, found.ranking, started)
 
 

@@ -22,8 +22,8 @@ class InvalidFieldError(ChunkstoreError, ValueError):
         self.problem = problem
 
     def within(self, parent: str) -> InvalidFieldError:
-        """The same error with its field below `parent`."""
-        return type(self)(f"{parent}.{self.field}", self.problem)
+        """The same error with its field below `parent`, or as the parent itself where it names no field."""
+        return type(self)(f"{parent}.{self.field}" if self.field else parent, self.problem)
 
 
 class ChunkIdMismatchError(InvalidFieldError):
@@ -36,6 +36,10 @@ class InvalidVectorError(InvalidFieldError):
 
 class InvalidTenantError(InvalidFieldError):
     """A missing or malformed tenant id."""
+
+
+class TenantFilterRefusedError(InvalidFieldError):
+    """A filter has a condition on the tenant."""
 
 
 class DimensionMismatchError(ChunkstoreError):

@@ -14,6 +14,7 @@ from typing import Protocol
 from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import SourceChangedError
+from chunkstore.domain.filters import Filter
 from chunkstore.domain.results import (
     CorpusCounts,
     LexicalCandidates,
@@ -113,11 +114,14 @@ class ChunkReader(Protocol):
 class LexicalCandidateSource(Protocol):
     """The chunks that share terms with a query."""
 
-    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+    async def lexical_candidates(
+        self, terms: Iterable[str], limit: int, *, where: Filter | None = None
+    ) -> LexicalCandidates:
         """The exact top `limit` by BM25 over the distinct `terms`, score descending, ties by id ascending.
 
-        Statistics are of the tenant's whole corpus; doc_frequencies covers exactly the asked terms, 0 for one that no
-        chunk holds. `limit` 0: no candidates, full statistics. No terms: neither. Raises ValueError if negative.
+        Chunks that do not meet `where` are no candidates: it applies before `limit`. Statistics are of the tenant's
+        whole corpus whatever the filter; doc_frequencies covers exactly the asked terms, 0 for one that no chunk holds.
+        `limit` 0: no candidates, full statistics. No terms: neither. Raises ValueError if negative.
         """
         ...
 
@@ -130,10 +134,13 @@ class SemanticCandidateSource(Protocol):
         """Width of every vector, stored or asked with."""
         ...
 
-    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None, where: Filter | None = None
+    ) -> Ranking:
         """The exact top `limit` embedded chunks by `cosine_scores`, score descending, ties by id ascending.
 
-        Chunks that are not embedded are no candidates. `min_score` applies before `limit`; limit 0 gives nothing.
+        Chunks that are not embedded, or do not meet `where`, are no candidates. `min_score` and `where` apply before
+        `limit`; limit 0 gives nothing.
         Raises ValueError for a negative limit, DimensionMismatchError for a vector of another width.
         """
         ...

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from chunkstore.domain.bm25 import (
     Counts,
+    IdWords,
     contenders,
     hex_ids,
     id_words,
@@ -29,6 +30,7 @@ from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Scores, Vector
+from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.lexical import QueryTerm, contending
 from chunkstore.ranking.segment import IndexedChunk, Rows, Segment
 from chunkstore.ranking.semantic import nearest
@@ -68,14 +70,25 @@ class CorpusIndex:
         index = self.without(removed) if removed else self
         return index.with_segment(Segment.of(added, self.dimension)) if added else index
 
-    def lexical_candidates(self, terms: Sequence[str], keys: Sequence[int], limit: int) -> LexicalCandidates:
-        """Candidates as in ports.LexicalCandidateSource, for sorted distinct `terms` and their `keys`."""
+    def allowed(self, ids: IdWords) -> Allowed:
+        """The rows of those chunks that the index holds."""
+        return tuple(segment.live_rows_of(ids) for segment in self.segments)
+
+    def lexical_candidates(
+        self, terms: Sequence[str], keys: Sequence[int], limit: int, allowed: Allowed | None = None
+    ) -> LexicalCandidates:
+        """Candidates as in ports.LexicalCandidateSource, for sorted distinct `terms` and their `keys`.
+
+        Rows that are not `allowed` count in statistics alone.
+        """
         _check_limit(limit)
         postings = [[segment.postings(key) for key in keys] for segment in self.segments]
         holders = [sum(len(found[n][0]) for found in postings) for n in range(len(keys))]
         statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, holders, strict=True)))
         if not limit or not any(holders):
             return LexicalCandidates(Ranking(), statistics)
+        if allowed is not None:
+            postings = [[_within(held, mask) for held in found] for found, mask in zip(postings, allowed, strict=True)]
         idfs = [inverse_document_frequency(self.chunk_count, count) for count in holders]
         scored, counts = [], []
         for segment, found, factors in zip(self.segments, postings, self._length_factors, strict=True):
@@ -92,14 +105,16 @@ class CorpusIndex:
             frequencies=np.concatenate(counts)[places],
         )
 
-    def semantic_candidates(self, vector: Vector, limit: int, min_score: float | None) -> Ranking:
-        """Candidates as in ports.SemanticCandidateSource."""
+    def semantic_candidates(
+        self, vector: Vector, limit: int, min_score: float | None, allowed: Allowed | None = None
+    ) -> Ranking:
+        """Candidates as in ports.SemanticCandidateSource, of `allowed` rows alone."""
         _check_limit(limit)
         if vector.size != self.dimension:
             raise DimensionMismatchError(expected=self.dimension, actual=vector.size, field="vector")
         if limit == 0 or not self.embedded_count:
             return Ranking()
-        scored = nearest(self.segments, vector, limit)
+        scored = nearest(self.segments, vector, limit, allowed)
         if min_score is not None:
             scored = [(rows[scores >= min_score], scores[scores >= min_score]) for rows, scores in scored]
         return _best(self.segments, scored, limit)[0]
@@ -148,6 +163,12 @@ class CorpusIndex:
         for column, idf in enumerate(idfs):
             scores += term_scores(idf, frequencies[:, column], factors)
         return scores
+
+
+def _within(postings: tuple[Rows, Counts], allowed: npt.NDArray[np.bool_]) -> tuple[Rows, Counts]:
+    rows, frequencies = postings
+    kept = allowed[rows]
+    return rows[kept], frequencies[kept]
 
 
 def _best(

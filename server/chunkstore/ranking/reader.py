@@ -11,6 +11,7 @@ from typing import Final, ParamSpec, TypeVar
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Vector
+from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.index import CorpusIndex
 
 ResultT = TypeVar("ResultT")
@@ -27,15 +28,19 @@ class IndexReader:
     keys: TermKeys
     index: CorpusIndex
 
-    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
-        """See LexicalCandidateSource."""
+    async def lexical_candidates(
+        self, terms: Iterable[str], limit: int, *, allowed: Allowed | None = None
+    ) -> LexicalCandidates:
+        """See LexicalCandidateSource; only rows of `allowed`, where given, are candidates."""
         asked = sorted(set(terms))
         keys = [self.keys.key(term) for term in asked]
-        return await _in_thread(self.index.lexical_candidates, asked, keys, limit)
+        return await _in_thread(self.index.lexical_candidates, asked, keys, limit, allowed)
 
-    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
-        """See SemanticCandidateSource."""
-        return await _in_thread(self.index.semantic_candidates, vector, limit, min_score)
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None, allowed: Allowed | None = None
+    ) -> Ranking:
+        """See SemanticCandidateSource; only rows of `allowed`, where given, are candidates."""
+        return await _in_thread(self.index.semantic_candidates, vector, limit, min_score, allowed)
 
 
 async def _in_thread(

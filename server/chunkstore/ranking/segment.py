@@ -130,9 +130,10 @@ class Segment:
         """The `squared_norms` of the vectors (e,)."""
         return squared_norms(self.vectors)
 
-    @property
-    def live_vectors(self) -> npt.NDArray[np.bool_] | None:
-        """Which vectors (e,) are of live rows; None for all."""
+    def vectors_of(self, allowed: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
+        """Which vectors (e,) are of `allowed` rows (n,), or of live ones where that is None; None for all."""
+        if allowed is not None:
+            return allowed[self.vector_rows]
         return None if self.live_count == self.alive.size else self.alive[self.vector_rows]
 
     @cached_property
@@ -154,6 +155,12 @@ class Segment:
         for name in self.__dict__.keys() & {"codes", "norms"}:
             survivor.__dict__[name] = getattr(self, name)
         return survivor, rows
+
+    def live_rows_of(self, ids: IdWords) -> npt.NDArray[np.bool_]:
+        """Which rows (n,) are alive and of `ids`."""
+        held = np.zeros(len(self.ids), dtype=np.bool_)
+        held[self._rows_of(ids)] = True
+        return held & self.alive
 
     def postings(self, key: int) -> tuple[Rows, npt.NDArray[np.int32]]:
         """Live rows, ascending, of the chunks that hold the term `key`, and its frequency in each."""

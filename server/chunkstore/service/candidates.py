@@ -9,6 +9,7 @@ from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.text import checked_text
 from chunkstore.ports.chunk_store import ChunkStore, CorpusSnapshot
 from chunkstore.service.convert import lexical_candidates_to, semantic_candidates_to, statistics_to, vector_from
+from chunkstore.service.filters import filter_from
 from chunkstore.service.interceptors.around import Context
 from chunkstore.service.tenancy import current_tenant
 from chunkstore.v1 import lexical_candidate_service_pb2 as lexical_pb
@@ -30,9 +31,10 @@ class LexicalCandidateServicer(LexicalCandidateServiceServicer):
         """See the contract."""
         limit = _checked_limit(request.limit, self._max_candidates)
         terms = [checked_text(f"terms[{position}]", term) for position, term in enumerate(request.terms)]
+        where = filter_from(request.filter) if request.HasField("filter") else None
 
         async def rank(corpus: CorpusSnapshot) -> lexical_pb.ListLexicalCandidatesResponse:
-            found = await corpus.lexical_candidates(terms, limit)
+            found = await corpus.lexical_candidates(terms, limit, where=where)
             chunks = await corpus.chunks(found.ranking.ids)
             return lexical_pb.ListLexicalCandidatesResponse(
                 candidates=lexical_candidates_to(found, chunks),
@@ -59,9 +61,10 @@ class SemanticCandidateServicer(SemanticCandidateServiceServicer):
         min_score = request.min_score if request.HasField("min_score") else None
         if min_score is not None and math.isnan(min_score):
             raise InvalidFieldError("min_score", "must be a number")
+        where = filter_from(request.filter) if request.HasField("filter") else None
 
         async def rank(corpus: CorpusSnapshot) -> semantic_pb.ListSemanticCandidatesResponse:
-            found = await corpus.semantic_candidates(vector, limit, min_score=min_score)
+            found = await corpus.semantic_candidates(vector, limit, min_score=min_score, where=where)
             chunks = await corpus.chunks(found.ids)
             return semantic_pb.ListSemanticCandidatesResponse(
                 candidates=semantic_candidates_to(found, chunks), revision=corpus.counts.revision

@@ -97,6 +97,7 @@ _TABLE: dict[type[errors.ChunkstoreError], _Row] = {
     errors.DimensionMismatchError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_DIMENSION_MISMATCH, _widths),
     errors.InvalidVectorError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_INVALID_VECTOR, _field),
     errors.InvalidTenantError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_INVALID_TENANT, _field),
+    errors.TenantFilterRefusedError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_TENANT_FILTER_REFUSED, _field),
     MalformedRequestError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_MALFORMED_REQUEST, _field),
     errors.ChunkNotFoundError: _Row(_C.NOT_FOUND, _R.ERROR_REASON_CHUNK_NOT_FOUND),
     errors.SourceChangedError: _Row(_C.ABORTED, _R.ERROR_REASON_SOURCE_CHANGED, _revisions),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chunkstore.composition.retriever import DEFAULT_K, ChunkRetriever
 from chunkstore.service.convert import channel_report_to, mode_from, scored_chunk_to, vector_from
+from chunkstore.service.filters import filter_from
 from chunkstore.service.interceptors.around import Context
 from chunkstore.service.tenancy import current_tenant
 from chunkstore.v1 import retrieval_service_pb2 as pb
@@ -29,6 +30,7 @@ class RetrievalServicer(RetrievalServiceServicer):
             mode=mode_from(request.mode),
             with_embeddings=request.include_embeddings,
             query_vector=vector,
+            where=filter_from(request.filter) if request.HasField("filter") else None,
         )
         return pb.RetrieveChunksResponse(
             chunks=map(scored_chunk_to, result.chunks),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\xb3\x05\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x01\x12\"\n\x1e\x45RROR_REASON_CHUNK_ID_MISMATCH\x10\x02\x12#\n\x1f\x45RROR_REASON_DIMENSION_MISMATCH\x10\x03\x12\x1f\n\x1b\x45RROR_REASON_INVALID_VECTOR\x10\x04\x12\x1f\n\x1b\x45RROR_REASON_INVALID_TENANT\x10\x05\x12\"\n\x1e\x45RROR_REASON_MALFORMED_REQUEST\x10\x06\x12 \n\x1c\x45RROR_REASON_CHUNK_NOT_FOUND\x10\x07\x12\x1f\n\x1b\x45RROR_REASON_SOURCE_CHANGED\x10\x08\x12#\n\x1f\x45RROR_REASON_RETRIEVAL_DEGRADED\x10\t\x12!\n\x1d\x45RROR_REASON_EMBEDDING_FAILED\x10\n\x12\"\n\x1e\x45RROR_REASON_STORE_UNAVAILABLE\x10\x0b\x12#\n\x1f\x45RROR_REASON_NO_FREE_CONNECTION\x10\x0c\x12\x1f\n\x1b\x45RROR_REASON_TOO_MANY_CALLS\x10\r\x12!\n\x1d\x45RROR_REASON_RESULT_TOO_LARGE\x10\x0e\x12\x1c\n\x18\x45RROR_REASON_STREAM_IDLE\x10\x0f\x12 \n\x1c\x45RROR_REASON_SERVER_DRAINING\x10\x10\x12#\n\x1f\x45RROR_REASON_EMBEDDING_REJECTED\x10\x11\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x12\x12\x1f\n\x1b\x45RROR_REASON_STORE_MISMATCH\x10\x13\x42HZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\xdb\x05\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x01\x12\"\n\x1e\x45RROR_REASON_CHUNK_ID_MISMATCH\x10\x02\x12#\n\x1f\x45RROR_REASON_DIMENSION_MISMATCH\x10\x03\x12\x1f\n\x1b\x45RROR_REASON_INVALID_VECTOR\x10\x04\x12\x1f\n\x1b\x45RROR_REASON_INVALID_TENANT\x10\x05\x12\"\n\x1e\x45RROR_REASON_MALFORMED_REQUEST\x10\x06\x12 \n\x1c\x45RROR_REASON_CHUNK_NOT_FOUND\x10\x07\x12\x1f\n\x1b\x45RROR_REASON_SOURCE_CHANGED\x10\x08\x12#\n\x1f\x45RROR_REASON_RETRIEVAL_DEGRADED\x10\t\x12!\n\x1d\x45RROR_REASON_EMBEDDING_FAILED\x10\n\x12\"\n\x1e\x45RROR_REASON_STORE_UNAVAILABLE\x10\x0b\x12#\n\x1f\x45RROR_REASON_NO_FREE_CONNECTION\x10\x0c\x12\x1f\n\x1b\x45RROR_REASON_TOO_MANY_CALLS\x10\r\x12!\n\x1d\x45RROR_REASON_RESULT_TOO_LARGE\x10\x0e\x12\x1c\n\x18\x45RROR_REASON_STREAM_IDLE\x10\x0f\x12 \n\x1c\x45RROR_REASON_SERVER_DRAINING\x10\x10\x12#\n\x1f\x45RROR_REASON_EMBEDDING_REJECTED\x10\x11\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x12\x12\x1f\n\x1b\x45RROR_REASON_STORE_MISMATCH\x10\x13\x12&\n\"ERROR_REASON_TENANT_FILTER_REFUSED\x10\x14\x42HZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'ZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1'
   _globals['_ERRORREASON']._serialized_start=52
-  _globals['_ERRORREASON']._serialized_end=743
+  _globals['_ERRORREASON']._serialized_end=783
 # @@protoc_insertion_point(module_scope)

@@ -72,6 +72,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. The store has been migrated to another analyzer or model than this server was started with;
     it must be started anew. No metadata.
     """
+    ERROR_REASON_TENANT_FILTER_REFUSED: _ErrorReason.ValueType  # 20
+    """INVALID_ARGUMENT. A filter has a condition on the tenant, which is the credential's and no field of a chunk.
+    Metadata: field.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo in the status of a failed call, without the prefix
@@ -128,5 +132,9 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 18
 ERROR_REASON_STORE_MISMATCH: ErrorReason.ValueType  # 19
 """FAILED_PRECONDITION. The store has been migrated to another analyzer or model than this server was started with;
 it must be started anew. No metadata.
+"""
+ERROR_REASON_TENANT_FILTER_REFUSED: ErrorReason.ValueType  # 20
+"""INVALID_ARGUMENT. A filter has a condition on the tenant, which is the credential's and no field of a chunk.
+Metadata: field.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from chunkstore.v1 import chunk_pb2 as chunkstore_dot_v1_dot_chunk__pb2
+from chunkstore.v1 import filter_pb2 as chunkstore_dot_v1_dot_filter__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-chunkstore/v1/lexical_candidate_service.proto\x12\rchunkstore.v1\x1a\x19\x63hunkstore/v1/chunk.proto\"<\n\x1cListLexicalCandidatesRequest\x12\r\n\x05terms\x18\x01 \x03(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"\x9b\x01\n\x1dListLexicalCandidatesResponse\x12\x33\n\ncandidates\x18\x01 \x03(\x0b\x32\x1f.chunkstore.v1.LexicalCandidate\x12\x33\n\nstatistics\x18\x02 \x01(\x0b\x32\x1f.chunkstore.v1.CorpusStatistics\x12\x10\n\x08revision\x18\x03 \x01(\x03\"\xde\x01\n\x10LexicalCandidate\x12#\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x14.chunkstore.v1.Chunk\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x0e\n\x06length\x18\x03 \x01(\x05\x12N\n\x10term_frequencies\x18\x04 \x03(\x0b\x32\x34.chunkstore.v1.LexicalCandidate.TermFrequenciesEntry\x1a\x36\n\x14TermFrequenciesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\xd1\x01\n\x10\x43orpusStatistics\x12\x13\n\x0b\x63hunk_count\x18\x01 \x01(\x03\x12\x14\n\x0ctotal_length\x18\x02 \x01(\x03\x12V\n\x14\x64ocument_frequencies\x18\x03 \x03(\x0b\x32\x38.chunkstore.v1.CorpusStatistics.DocumentFrequenciesEntry\x1a:\n\x18\x44ocumentFrequenciesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\x8d\x01\n\x17LexicalCandidateService\x12r\n\x15ListLexicalCandidates\x12+.chunkstore.v1.ListLexicalCandidatesRequest\x1a,.chunkstore.v1.ListLexicalCandidatesResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-chunkstore/v1/lexical_candidate_service.proto\x12\rchunkstore.v1\x1a\x19\x63hunkstore/v1/chunk.proto\x1a\x1a\x63hunkstore/v1/filter.proto\"c\n\x1cListLexicalCandidatesRequest\x12\r\n\x05terms\x18\x01 \x03(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12%\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x15.chunkstore.v1.Filter\"\x9b\x01\n\x1dListLexicalCandidatesResponse\x12\x33\n\ncandidates\x18\x01 \x03(\x0b\x32\x1f.chunkstore.v1.LexicalCandidate\x12\x33\n\nstatistics\x18\x02 \x01(\x0b\x32\x1f.chunkstore.v1.CorpusStatistics\x12\x10\n\x08revision\x18\x03 \x01(\x03\"\xde\x01\n\x10LexicalCandidate\x12#\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x14.chunkstore.v1.Chunk\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x0e\n\x06length\x18\x03 \x01(\x05\x12N\n\x10term_frequencies\x18\x04 \x03(\x0b\x32\x34.chunkstore.v1.LexicalCandidate.TermFrequenciesEntry\x1a\x36\n\x14TermFrequenciesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\xd1\x01\n\x10\x43orpusStatistics\x12\x13\n\x0b\x63hunk_count\x18\x01 \x01(\x03\x12\x14\n\x0ctotal_length\x18\x02 \x01(\x03\x12V\n\x14\x64ocument_frequencies\x18\x03 \x03(\x0b\x32\x38.chunkstore.v1.CorpusStatistics.DocumentFrequenciesEntry\x1a:\n\x18\x44ocumentFrequenciesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\x8d\x01\n\x17LexicalCandidateService\x12r\n\x15ListLexicalCandidates\x12+.chunkstore.v1.ListLexicalCandidatesRequest\x1a,.chunkstore.v1.ListLexicalCandidatesResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,18 +38,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEXICALCANDIDATE_TERMFREQUENCIESENTRY']._serialized_options = b'8\001'
   _globals['_CORPUSSTATISTICS_DOCUMENTFREQUENCIESENTRY']._loaded_options = None
   _globals['_CORPUSSTATISTICS_DOCUMENTFREQUENCIESENTRY']._serialized_options = b'8\001'
-  _globals['_LISTLEXICALCANDIDATESREQUEST']._serialized_start=91
-  _globals['_LISTLEXICALCANDIDATESREQUEST']._serialized_end=151
-  _globals['_LISTLEXICALCANDIDATESRESPONSE']._serialized_start=154
-  _globals['_LISTLEXICALCANDIDATESRESPONSE']._serialized_end=309
-  _globals['_LEXICALCANDIDATE']._serialized_start=312
-  _globals['_LEXICALCANDIDATE']._serialized_end=534
-  _globals['_LEXICALCANDIDATE_TERMFREQUENCIESENTRY']._serialized_start=480
-  _globals['_LEXICALCANDIDATE_TERMFREQUENCIESENTRY']._serialized_end=534
-  _globals['_CORPUSSTATISTICS']._serialized_start=537
-  _globals['_CORPUSSTATISTICS']._serialized_end=746
-  _globals['_CORPUSSTATISTICS_DOCUMENTFREQUENCIESENTRY']._serialized_start=688
-  _globals['_CORPUSSTATISTICS_DOCUMENTFREQUENCIESENTRY']._serialized_end=746
-  _globals['_LEXICALCANDIDATESERVICE']._serialized_start=749
-  _globals['_LEXICALCANDIDATESERVICE']._serialized_end=890
+  _globals['_LISTLEXICALCANDIDATESREQUEST']._serialized_start=119
+  _globals['_LISTLEXICALCANDIDATESREQUEST']._serialized_end=218
+  _globals['_LISTLEXICALCANDIDATESRESPONSE']._serialized_start=221
+  _globals['_LISTLEXICALCANDIDATESRESPONSE']._serialized_end=376
+  _globals['_LEXICALCANDIDATE']._serialized_start=379
+  _globals['_LEXICALCANDIDATE']._serialized_end=601
+  _globals['_LEXICALCANDIDATE_TERMFREQUENCIESENTRY']._serialized_start=547
+  _globals['_LEXICALCANDIDATE_TERMFREQUENCIESENTRY']._serialized_end=601
+  _globals['_CORPUSSTATISTICS']._serialized_start=604
+  _globals['_CORPUSSTATISTICS']._serialized_end=813
+  _globals['_CORPUSSTATISTICS_DOCUMENTFREQUENCIESENTRY']._serialized_start=755
+  _globals['_CORPUSSTATISTICS_DOCUMENTFREQUENCIESENTRY']._serialized_end=813
+  _globals['_LEXICALCANDIDATESERVICE']._serialized_start=816
+  _globals['_LEXICALCANDIDATESERVICE']._serialized_end=957
 # @@protoc_insertion_point(module_scope)

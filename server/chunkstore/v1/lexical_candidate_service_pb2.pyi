@@ -4,6 +4,7 @@ isort:skip_file
 The lexical channel by itself."""
 
 from chunkstore.v1 import chunk_pb2 as _chunk_pb2
+from chunkstore.v1 import filter_pb2 as _filter_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -27,6 +28,7 @@ class ListLexicalCandidatesRequest(_message.Message):
 
     TERMS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """The most candidates to return; 0 returns none, yet full statistics."""
     @_builtins.property
@@ -35,15 +37,22 @@ class ListLexicalCandidatesRequest(_message.Message):
         no candidates and no document frequencies.
         """
 
+    @_builtins.property
+    def filter(self) -> _filter_pb2.Filter:
+        """Which chunks may be candidates, applied before limit. Absent: all of them. Statistics are of the whole corpus
+        whatever the filter is.
+        """
+
     def __init__(
         self,
         *,
         terms: _abc.Iterable[_builtins.str] | None = ...,
         limit: _builtins.int = ...,
+        filter: _filter_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "terms", b"terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "terms", b"terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -49,7 +49,8 @@ class LexicalCandidateServiceServicer:
     def ListLexicalCandidates(self, request, context):
         """ListLexicalCandidates returns the exact top `limit` chunks by BM25, score descending, ties by id ascending.
 
-        Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), or an empty term.
+        Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), an empty term, or a bad
+        filter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

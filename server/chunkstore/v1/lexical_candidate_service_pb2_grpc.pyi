@@ -36,7 +36,8 @@ class LexicalCandidateServiceStub:
     ListLexicalCandidates: _grpc.UnaryUnaryMultiCallable[_lexical_candidate_service_pb2.ListLexicalCandidatesRequest, _lexical_candidate_service_pb2.ListLexicalCandidatesResponse]
     """ListLexicalCandidates returns the exact top `limit` chunks by BM25, score descending, ties by id ascending.
 
-    Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), or an empty term.
+    Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), an empty term, or a bad
+    filter.
     """
 
 @_typing.type_check_only
@@ -47,7 +48,8 @@ class LexicalCandidateServiceAsyncStub(LexicalCandidateServiceStub):
     ListLexicalCandidates: _aio.UnaryUnaryMultiCallable[_lexical_candidate_service_pb2.ListLexicalCandidatesRequest, _lexical_candidate_service_pb2.ListLexicalCandidatesResponse]  # type: ignore[assignment]
     """ListLexicalCandidates returns the exact top `limit` chunks by BM25, score descending, ties by id ascending.
 
-    Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), or an empty term.
+    Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), an empty term, or a bad
+    filter.
     """
 
 class LexicalCandidateServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -61,7 +63,8 @@ class LexicalCandidateServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_lexical_candidate_service_pb2.ListLexicalCandidatesResponse, _abc.Awaitable[_lexical_candidate_service_pb2.ListLexicalCandidatesResponse]]:
         """ListLexicalCandidates returns the exact top `limit` chunks by BM25, score descending, ties by id ascending.
 
-        Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), or an empty term.
+        Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), an empty term, or a bad
+        filter.
         """
 
 def add_LexicalCandidateServiceServicer_to_server(servicer: LexicalCandidateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,6 +4,7 @@ isort:skip_file
 Ranked retrieval."""
 
 from chunkstore.v1 import chunk_pb2 as _chunk_pb2
+from chunkstore.v1 import filter_pb2 as _filter_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
@@ -120,6 +121,7 @@ class RetrieveChunksRequest(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     INCLUDE_EMBEDDINGS_FIELD_NUMBER: _builtins.int
     QUERY_VECTOR_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The query: plain text, of any characters but NUL; there is no query syntax. Blank, or longer than max_query_bytes
     (see GetStoreInfo), is INVALID_ARGUMENT.
@@ -136,6 +138,12 @@ class RetrieveChunksRequest(_message.Message):
         the server embeds the query. Bounds as for Chunk.embedding.
         """
 
+    @_builtins.property
+    def filter(self) -> _filter_pb2.Filter:
+        """Which chunks may be in the answer. Absent: all of them. Every channel ranks those alone, so there are k chunks in the
+        answer where a channel finds that many of them; scores are as without it.
+        """
+
     def __init__(
         self,
         *,
@@ -144,10 +152,11 @@ class RetrieveChunksRequest(_message.Message):
         mode: Global___RetrievalMode.ValueType = ...,
         include_embeddings: _builtins.bool = ...,
         query_vector: _chunk_pb2.Vector | None = ...,
+        filter: _filter_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "k", b"k", "query_vector", b"query_vector"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "filter", b"filter", "k", b"k", "query_vector", b"query_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "include_embeddings", b"include_embeddings", "k", b"k", "mode", b"mode", "query", b"query", "query_vector", b"query_vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "filter", b"filter", "include_embeddings", b"include_embeddings", "k", b"k", "mode", b"mode", "query", b"query", "query_vector", b"query_vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__k: _TypeAlias = _typing.Literal["k"]  # noqa: Y015
     _WhichOneofArgType__k: _TypeAlias = _typing.Literal["_k", b"_k"]  # noqa: Y015

@@ -38,7 +38,7 @@ class RetrievalServiceStub:
     fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
     is always the beginning of the answer for a larger k.
 
-    Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo);
+    Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
     UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
     where the answer exceeds the message size limit.
     """
@@ -53,7 +53,7 @@ class RetrievalServiceAsyncStub(RetrievalServiceStub):
     fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
     is always the beginning of the answer for a larger k.
 
-    Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo);
+    Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
     UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
     where the answer exceeds the message size limit.
     """
@@ -71,7 +71,7 @@ class RetrievalServiceServicer(metaclass=_abc_1.ABCMeta):
         fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
         is always the beginning of the answer for a larger k.
 
-        Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo);
+        Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
         UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
         where the answer exceeds the message size limit.
         """

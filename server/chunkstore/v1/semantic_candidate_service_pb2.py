@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from chunkstore.v1 import chunk_pb2 as chunkstore_dot_v1_dot_chunk__pb2
+from chunkstore.v1 import filter_pb2 as chunkstore_dot_v1_dot_filter__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.chunkstore/v1/semantic_candidate_service.proto\x12\rchunkstore.v1\x1a\x19\x63hunkstore/v1/chunk.proto\"{\n\x1dListSemanticCandidatesRequest\x12%\n\x06vector\x18\x01 \x01(\x0b\x32\x15.chunkstore.v1.Vector\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x16\n\tmin_score\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_min_score\"h\n\x1eListSemanticCandidatesResponse\x12\x34\n\ncandidates\x18\x01 \x03(\x0b\x32 .chunkstore.v1.SemanticCandidate\x12\x10\n\x08revision\x18\x02 \x01(\x03\"G\n\x11SemanticCandidate\x12#\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x14.chunkstore.v1.Chunk\x12\r\n\x05score\x18\x02 \x01(\x01\x32\x91\x01\n\x18SemanticCandidateService\x12u\n\x16ListSemanticCandidates\x12,.chunkstore.v1.ListSemanticCandidatesRequest\x1a-.chunkstore.v1.ListSemanticCandidatesResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.chunkstore/v1/semantic_candidate_service.proto\x12\rchunkstore.v1\x1a\x19\x63hunkstore/v1/chunk.proto\x1a\x1a\x63hunkstore/v1/filter.proto\"\xa2\x01\n\x1dListSemanticCandidatesRequest\x12%\n\x06vector\x18\x01 \x01(\x0b\x32\x15.chunkstore.v1.Vector\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x16\n\tmin_score\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12%\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x15.chunkstore.v1.FilterB\x0c\n\n_min_score\"h\n\x1eListSemanticCandidatesResponse\x12\x34\n\ncandidates\x18\x01 \x03(\x0b\x32 .chunkstore.v1.SemanticCandidate\x12\x10\n\x08revision\x18\x02 \x01(\x03\"G\n\x11SemanticCandidate\x12#\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x14.chunkstore.v1.Chunk\x12\r\n\x05score\x18\x02 \x01(\x01\x32\x91\x01\n\x18SemanticCandidateService\x12u\n\x16ListSemanticCandidates\x12,.chunkstore.v1.ListSemanticCandidatesRequest\x1a-.chunkstore.v1.ListSemanticCandidatesResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +34,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'chunkstore.v1.semantic_cand
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'ZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1'
-  _globals['_LISTSEMANTICCANDIDATESREQUEST']._serialized_start=92
-  _globals['_LISTSEMANTICCANDIDATESREQUEST']._serialized_end=215
-  _globals['_LISTSEMANTICCANDIDATESRESPONSE']._serialized_start=217
-  _globals['_LISTSEMANTICCANDIDATESRESPONSE']._serialized_end=321
-  _globals['_SEMANTICCANDIDATE']._serialized_start=323
-  _globals['_SEMANTICCANDIDATE']._serialized_end=394
-  _globals['_SEMANTICCANDIDATESERVICE']._serialized_start=397
-  _globals['_SEMANTICCANDIDATESERVICE']._serialized_end=542
+  _globals['_LISTSEMANTICCANDIDATESREQUEST']._serialized_start=121
+  _globals['_LISTSEMANTICCANDIDATESREQUEST']._serialized_end=283
+  _globals['_LISTSEMANTICCANDIDATESRESPONSE']._serialized_start=285
+  _globals['_LISTSEMANTICCANDIDATESRESPONSE']._serialized_end=389
+  _globals['_SEMANTICCANDIDATE']._serialized_start=391
+  _globals['_SEMANTICCANDIDATE']._serialized_end=462
+  _globals['_SEMANTICCANDIDATESERVICE']._serialized_start=465
+  _globals['_SEMANTICCANDIDATESERVICE']._serialized_end=610
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ isort:skip_file
 The semantic channel by itself."""
 
 from chunkstore.v1 import chunk_pb2 as _chunk_pb2
+from chunkstore.v1 import filter_pb2 as _filter_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -28,6 +29,7 @@ class ListSemanticCandidatesRequest(_message.Message):
     VECTOR_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     MIN_SCORE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """The most candidates to return; 0 returns none."""
     min_score: _builtins.float
@@ -36,16 +38,21 @@ class ListSemanticCandidatesRequest(_message.Message):
     def vector(self) -> _chunk_pb2.Vector:
         """The query's vector; required."""
 
+    @_builtins.property
+    def filter(self) -> _filter_pb2.Filter:
+        """Which chunks may be candidates, applied before limit. Absent: all of them."""
+
     def __init__(
         self,
         *,
         vector: _chunk_pb2.Vector | None = ...,
         limit: _builtins.int = ...,
         min_score: _builtins.float | None = ...,
+        filter: _filter_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "min_score", b"min_score", "vector", b"vector"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "min_score", b"min_score", "vector", b"vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "limit", b"limit", "min_score", b"min_score", "vector", b"vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "vector", b"vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_score: _TypeAlias = _typing.Literal["min_score"]  # noqa: Y015
     _WhichOneofArgType__min_score: _TypeAlias = _typing.Literal["_min_score", b"_min_score"]  # noqa: Y015

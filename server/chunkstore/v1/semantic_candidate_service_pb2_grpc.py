@@ -51,7 +51,8 @@ class SemanticCandidateServiceServicer:
         ascending.
 
         Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), a vector of another
-        width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), or a min_score that is not a number.
+        width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), a min_score that is not a number, or a bad
+        filter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,8 @@ class SemanticCandidateServiceStub:
     ascending.
 
     Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), a vector of another
-    width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), or a min_score that is not a number.
+    width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), a min_score that is not a number, or a bad
+    filter.
     """
 
 @_typing.type_check_only
@@ -51,7 +52,8 @@ class SemanticCandidateServiceAsyncStub(SemanticCandidateServiceStub):
     ascending.
 
     Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), a vector of another
-    width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), or a min_score that is not a number.
+    width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), a min_score that is not a number, or a bad
+    filter.
     """
 
 class SemanticCandidateServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -67,7 +69,8 @@ class SemanticCandidateServiceServicer(metaclass=_abc_1.ABCMeta):
         ascending.
 
         Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), a vector of another
-        width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), or a min_score that is not a number.
+        width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), a min_score that is not a number, or a bad
+        filter.
         """
 
 def add_SemanticCandidateServiceServicer_to_server(servicer: SemanticCandidateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -74,6 +74,9 @@ const (
 	// FAILED_PRECONDITION. The store has been migrated to another analyzer or model than this server was started with;
 	// it must be started anew. No metadata.
 	ErrorReason_ERROR_REASON_STORE_MISMATCH ErrorReason = 19
+	// INVALID_ARGUMENT. A filter has a condition on the tenant, which is the credential's and no field of a chunk.
+	// Metadata: field.
+	ErrorReason_ERROR_REASON_TENANT_FILTER_REFUSED ErrorReason = 20
 )
 
 // Enum value maps for ErrorReason.
@@ -99,28 +102,30 @@ var (
 		17: "ERROR_REASON_EMBEDDING_REJECTED",
 		18: "ERROR_REASON_INTERNAL",
 		19: "ERROR_REASON_STORE_MISMATCH",
+		20: "ERROR_REASON_TENANT_FILTER_REFUSED",
 	}
 	ErrorReason_value = map[string]int32{
-		"ERROR_REASON_UNSPECIFIED":        0,
-		"ERROR_REASON_INVALID_FIELD":      1,
-		"ERROR_REASON_CHUNK_ID_MISMATCH":  2,
-		"ERROR_REASON_DIMENSION_MISMATCH": 3,
-		"ERROR_REASON_INVALID_VECTOR":     4,
-		"ERROR_REASON_INVALID_TENANT":     5,
-		"ERROR_REASON_MALFORMED_REQUEST":  6,
-		"ERROR_REASON_CHUNK_NOT_FOUND":    7,
-		"ERROR_REASON_SOURCE_CHANGED":     8,
-		"ERROR_REASON_RETRIEVAL_DEGRADED": 9,
-		"ERROR_REASON_EMBEDDING_FAILED":   10,
-		"ERROR_REASON_STORE_UNAVAILABLE":  11,
-		"ERROR_REASON_NO_FREE_CONNECTION": 12,
-		"ERROR_REASON_TOO_MANY_CALLS":     13,
-		"ERROR_REASON_RESULT_TOO_LARGE":   14,
-		"ERROR_REASON_STREAM_IDLE":        15,
-		"ERROR_REASON_SERVER_DRAINING":    16,
-		"ERROR_REASON_EMBEDDING_REJECTED": 17,
-		"ERROR_REASON_INTERNAL":           18,
-		"ERROR_REASON_STORE_MISMATCH":     19,
+		"ERROR_REASON_UNSPECIFIED":           0,
+		"ERROR_REASON_INVALID_FIELD":         1,
+		"ERROR_REASON_CHUNK_ID_MISMATCH":     2,
+		"ERROR_REASON_DIMENSION_MISMATCH":    3,
+		"ERROR_REASON_INVALID_VECTOR":        4,
+		"ERROR_REASON_INVALID_TENANT":        5,
+		"ERROR_REASON_MALFORMED_REQUEST":     6,
+		"ERROR_REASON_CHUNK_NOT_FOUND":       7,
+		"ERROR_REASON_SOURCE_CHANGED":        8,
+		"ERROR_REASON_RETRIEVAL_DEGRADED":    9,
+		"ERROR_REASON_EMBEDDING_FAILED":      10,
+		"ERROR_REASON_STORE_UNAVAILABLE":     11,
+		"ERROR_REASON_NO_FREE_CONNECTION":    12,
+		"ERROR_REASON_TOO_MANY_CALLS":        13,
+		"ERROR_REASON_RESULT_TOO_LARGE":      14,
+		"ERROR_REASON_STREAM_IDLE":           15,
+		"ERROR_REASON_SERVER_DRAINING":       16,
+		"ERROR_REASON_EMBEDDING_REJECTED":    17,
+		"ERROR_REASON_INTERNAL":              18,
+		"ERROR_REASON_STORE_MISMATCH":        19,
+		"ERROR_REASON_TENANT_FILTER_REFUSED": 20,
 	}
 )
 
@@ -155,7 +160,7 @@ var File_chunkstore_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	" chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\xb3\x05\n" +
+	" chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\xdb\x05\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -177,7 +182,8 @@ const file_chunkstore_v1_error_reason_proto_rawDesc = "" +
 	"\x1cERROR_REASON_SERVER_DRAINING\x10\x10\x12#\n" +
 	"\x1fERROR_REASON_EMBEDDING_REJECTED\x10\x11\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x12\x12\x1f\n" +
-	"\x1bERROR_REASON_STORE_MISMATCH\x10\x13BHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
+	"\x1bERROR_REASON_STORE_MISMATCH\x10\x13\x12&\n" +
+	"\"ERROR_REASON_TENANT_FILTER_REFUSED\x10\x14BHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
 
 var (
 	file_chunkstore_v1_error_reason_proto_rawDescOnce sync.Once

@@ -30,7 +30,10 @@ type ListLexicalCandidatesRequest struct {
 	// no candidates and no document frequencies.
 	Terms []string `protobuf:"bytes,1,rep,name=terms,proto3" json:"terms,omitempty"`
 	// The most candidates to return; 0 returns none, yet full statistics.
-	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Which chunks may be candidates, applied before limit. Absent: all of them. Statistics are of the whole corpus
+	// whatever the filter is.
+	Filter        *Filter `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -77,6 +80,13 @@ func (x *ListLexicalCandidatesRequest) GetLimit() int32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ListLexicalCandidatesRequest) GetFilter() *Filter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
 }
 
 // ListLexicalCandidatesResponse carries candidates and statistics, of one revision.
@@ -284,10 +294,11 @@ var File_chunkstore_v1_lexical_candidate_service_proto protoreflect.FileDescript
 
 const file_chunkstore_v1_lexical_candidate_service_proto_rawDesc = "" +
 	"\n" +
-	"-chunkstore/v1/lexical_candidate_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\"J\n" +
+	"-chunkstore/v1/lexical_candidate_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1achunkstore/v1/filter.proto\"y\n" +
 	"\x1cListLexicalCandidatesRequest\x12\x14\n" +
 	"\x05terms\x18\x01 \x03(\tR\x05terms\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x05R\x05limit\"\xbd\x01\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12-\n" +
+	"\x06filter\x18\x03 \x01(\v2\x15.chunkstore.v1.FilterR\x06filter\"\xbd\x01\n" +
 	"\x1dListLexicalCandidatesResponse\x12?\n" +
 	"\n" +
 	"candidates\x18\x01 \x03(\v2\x1f.chunkstore.v1.LexicalCandidateR\n" +
@@ -335,21 +346,23 @@ var file_chunkstore_v1_lexical_candidate_service_proto_goTypes = []any{
 	(*CorpusStatistics)(nil),              // 3: chunkstore.v1.CorpusStatistics
 	nil,                                   // 4: chunkstore.v1.LexicalCandidate.TermFrequenciesEntry
 	nil,                                   // 5: chunkstore.v1.CorpusStatistics.DocumentFrequenciesEntry
-	(*Chunk)(nil),                         // 6: chunkstore.v1.Chunk
+	(*Filter)(nil),                        // 6: chunkstore.v1.Filter
+	(*Chunk)(nil),                         // 7: chunkstore.v1.Chunk
 }
 var file_chunkstore_v1_lexical_candidate_service_proto_depIdxs = []int32{
-	2, // 0: chunkstore.v1.ListLexicalCandidatesResponse.candidates:type_name -> chunkstore.v1.LexicalCandidate
-	3, // 1: chunkstore.v1.ListLexicalCandidatesResponse.statistics:type_name -> chunkstore.v1.CorpusStatistics
-	6, // 2: chunkstore.v1.LexicalCandidate.chunk:type_name -> chunkstore.v1.Chunk
-	4, // 3: chunkstore.v1.LexicalCandidate.term_frequencies:type_name -> chunkstore.v1.LexicalCandidate.TermFrequenciesEntry
-	5, // 4: chunkstore.v1.CorpusStatistics.document_frequencies:type_name -> chunkstore.v1.CorpusStatistics.DocumentFrequenciesEntry
-	0, // 5: chunkstore.v1.LexicalCandidateService.ListLexicalCandidates:input_type -> chunkstore.v1.ListLexicalCandidatesRequest
-	1, // 6: chunkstore.v1.LexicalCandidateService.ListLexicalCandidates:output_type -> chunkstore.v1.ListLexicalCandidatesResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	6, // 0: chunkstore.v1.ListLexicalCandidatesRequest.filter:type_name -> chunkstore.v1.Filter
+	2, // 1: chunkstore.v1.ListLexicalCandidatesResponse.candidates:type_name -> chunkstore.v1.LexicalCandidate
+	3, // 2: chunkstore.v1.ListLexicalCandidatesResponse.statistics:type_name -> chunkstore.v1.CorpusStatistics
+	7, // 3: chunkstore.v1.LexicalCandidate.chunk:type_name -> chunkstore.v1.Chunk
+	4, // 4: chunkstore.v1.LexicalCandidate.term_frequencies:type_name -> chunkstore.v1.LexicalCandidate.TermFrequenciesEntry
+	5, // 5: chunkstore.v1.CorpusStatistics.document_frequencies:type_name -> chunkstore.v1.CorpusStatistics.DocumentFrequenciesEntry
+	0, // 6: chunkstore.v1.LexicalCandidateService.ListLexicalCandidates:input_type -> chunkstore.v1.ListLexicalCandidatesRequest
+	1, // 7: chunkstore.v1.LexicalCandidateService.ListLexicalCandidates:output_type -> chunkstore.v1.ListLexicalCandidatesResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_lexical_candidate_service_proto_init() }
@@ -358,6 +371,7 @@ func file_chunkstore_v1_lexical_candidate_service_proto_init() {
 		return
 	}
 	file_chunkstore_v1_chunk_proto_init()
+	file_chunkstore_v1_filter_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

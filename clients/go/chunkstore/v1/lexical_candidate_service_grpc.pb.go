@@ -32,7 +32,8 @@ const (
 type LexicalCandidateServiceClient interface {
 	// ListLexicalCandidates returns the exact top `limit` chunks by BM25, score descending, ties by id ascending.
 	//
-	// Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), or an empty term.
+	// Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), an empty term, or a bad
+	// filter.
 	ListLexicalCandidates(ctx context.Context, in *ListLexicalCandidatesRequest, opts ...grpc.CallOption) (*ListLexicalCandidatesResponse, error)
 }
 
@@ -62,7 +63,8 @@ func (c *lexicalCandidateServiceClient) ListLexicalCandidates(ctx context.Contex
 type LexicalCandidateServiceServer interface {
 	// ListLexicalCandidates returns the exact top `limit` chunks by BM25, score descending, ties by id ascending.
 	//
-	// Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), or an empty term.
+	// Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), an empty term, or a bad
+	// filter.
 	ListLexicalCandidates(context.Context, *ListLexicalCandidatesRequest) (*ListLexicalCandidatesResponse, error)
 	mustEmbedUnimplementedLexicalCandidateServiceServer()
 }

@@ -213,7 +213,10 @@ type RetrieveChunksRequest struct {
 	IncludeEmbeddings bool `protobuf:"varint,4,opt,name=include_embeddings,json=includeEmbeddings,proto3" json:"include_embeddings,omitempty"`
 	// The query's vector, where the caller has embedded the query itself, by the model of the stored vectors. Absent:
 	// the server embeds the query. Bounds as for Chunk.embedding.
-	QueryVector   *Vector `protobuf:"bytes,5,opt,name=query_vector,json=queryVector,proto3" json:"query_vector,omitempty"`
+	QueryVector *Vector `protobuf:"bytes,5,opt,name=query_vector,json=queryVector,proto3" json:"query_vector,omitempty"`
+	// Which chunks may be in the answer. Absent: all of them. Every channel ranks those alone, so there are k chunks in the
+	// answer where a channel finds that many of them; scores are as without it.
+	Filter        *Filter `protobuf:"bytes,6,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +282,13 @@ func (x *RetrieveChunksRequest) GetIncludeEmbeddings() bool {
 func (x *RetrieveChunksRequest) GetQueryVector() *Vector {
 	if x != nil {
 		return x.QueryVector
+	}
+	return nil
+}
+
+func (x *RetrieveChunksRequest) GetFilter() *Filter {
+	if x != nil {
+		return x.Filter
 	}
 	return nil
 }
@@ -571,13 +581,14 @@ var File_chunkstore_v1_retrieval_service_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\n" +
-	"%chunkstore/v1/retrieval_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe1\x01\n" +
+	"%chunkstore/v1/retrieval_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1achunkstore/v1/filter.proto\x1a\x1egoogle/protobuf/duration.proto\"\x90\x02\n" +
 	"\x15RetrieveChunksRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x11\n" +
 	"\x01k\x18\x02 \x01(\x05H\x00R\x01k\x88\x01\x01\x120\n" +
 	"\x04mode\x18\x03 \x01(\x0e2\x1c.chunkstore.v1.RetrievalModeR\x04mode\x12-\n" +
 	"\x12include_embeddings\x18\x04 \x01(\bR\x11includeEmbeddings\x128\n" +
-	"\fquery_vector\x18\x05 \x01(\v2\x15.chunkstore.v1.VectorR\vqueryVectorB\x04\n" +
+	"\fquery_vector\x18\x05 \x01(\v2\x15.chunkstore.v1.VectorR\vqueryVector\x12-\n" +
+	"\x06filter\x18\x06 \x01(\v2\x15.chunkstore.v1.FilterR\x06filterB\x04\n" +
 	"\x02_k\"\x84\x02\n" +
 	"\x16RetrieveChunksResponse\x122\n" +
 	"\x06chunks\x18\x01 \x03(\v2\x1a.chunkstore.v1.ScoredChunkR\x06chunks\x128\n" +
@@ -655,25 +666,27 @@ var file_chunkstore_v1_retrieval_service_proto_goTypes = []any{
 	(*ScoredChunk)(nil),            // 5: chunkstore.v1.ScoredChunk
 	(*ChannelReport)(nil),          // 6: chunkstore.v1.ChannelReport
 	(*Vector)(nil),                 // 7: chunkstore.v1.Vector
-	(*Chunk)(nil),                  // 8: chunkstore.v1.Chunk
-	(*durationpb.Duration)(nil),    // 9: google.protobuf.Duration
+	(*Filter)(nil),                 // 8: chunkstore.v1.Filter
+	(*Chunk)(nil),                  // 9: chunkstore.v1.Chunk
+	(*durationpb.Duration)(nil),    // 10: google.protobuf.Duration
 }
 var file_chunkstore_v1_retrieval_service_proto_depIdxs = []int32{
-	0, // 0: chunkstore.v1.RetrieveChunksRequest.mode:type_name -> chunkstore.v1.RetrievalMode
-	7, // 1: chunkstore.v1.RetrieveChunksRequest.query_vector:type_name -> chunkstore.v1.Vector
-	5, // 2: chunkstore.v1.RetrieveChunksResponse.chunks:type_name -> chunkstore.v1.ScoredChunk
-	6, // 3: chunkstore.v1.RetrieveChunksResponse.channels:type_name -> chunkstore.v1.ChannelReport
-	8, // 4: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
-	1, // 5: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
-	2, // 6: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
-	9, // 7: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
-	3, // 8: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
-	4, // 9: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
-	9, // [9:10] is the sub-list for method output_type
-	8, // [8:9] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	0,  // 0: chunkstore.v1.RetrieveChunksRequest.mode:type_name -> chunkstore.v1.RetrievalMode
+	7,  // 1: chunkstore.v1.RetrieveChunksRequest.query_vector:type_name -> chunkstore.v1.Vector
+	8,  // 2: chunkstore.v1.RetrieveChunksRequest.filter:type_name -> chunkstore.v1.Filter
+	5,  // 3: chunkstore.v1.RetrieveChunksResponse.chunks:type_name -> chunkstore.v1.ScoredChunk
+	6,  // 4: chunkstore.v1.RetrieveChunksResponse.channels:type_name -> chunkstore.v1.ChannelReport
+	9,  // 5: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
+	1,  // 6: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
+	2,  // 7: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
+	10, // 8: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
+	3,  // 9: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
+	4,  // 10: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
+	10, // [10:11] is the sub-list for method output_type
+	9,  // [9:10] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_retrieval_service_proto_init() }
@@ -682,6 +695,7 @@ func file_chunkstore_v1_retrieval_service_proto_init() {
 		return
 	}
 	file_chunkstore_v1_chunk_proto_init()
+	file_chunkstore_v1_filter_proto_init()
 	file_chunkstore_v1_retrieval_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_chunkstore_v1_retrieval_service_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}

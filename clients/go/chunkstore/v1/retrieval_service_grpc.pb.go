@@ -34,7 +34,7 @@ type RetrievalServiceClient interface {
 	// fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
 	// is always the beginning of the answer for a larger k.
 	//
-	// Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo);
+	// Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
 	// UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
 	// where the answer exceeds the message size limit.
 	RetrieveChunks(ctx context.Context, in *RetrieveChunksRequest, opts ...grpc.CallOption) (*RetrieveChunksResponse, error)
@@ -68,7 +68,7 @@ type RetrievalServiceServer interface {
 	// fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
 	// is always the beginning of the answer for a larger k.
 	//
-	// Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo);
+	// Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
 	// UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
 	// where the answer exceeds the message size limit.
 	RetrieveChunks(context.Context, *RetrieveChunksRequest) (*RetrieveChunksResponse, error)

@@ -31,7 +31,9 @@ type ListSemanticCandidatesRequest struct {
 	// The most candidates to return; 0 returns none.
 	Limit int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Where set, only candidates of at least this score; applied before limit. Not a NaN.
-	MinScore      *float64 `protobuf:"fixed64,3,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
+	MinScore *float64 `protobuf:"fixed64,3,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
+	// Which chunks may be candidates, applied before limit. Absent: all of them.
+	Filter        *Filter `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -85,6 +87,13 @@ func (x *ListSemanticCandidatesRequest) GetMinScore() float64 {
 		return *x.MinScore
 	}
 	return 0
+}
+
+func (x *ListSemanticCandidatesRequest) GetFilter() *Filter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
 }
 
 // ListSemanticCandidatesResponse carries the candidates, of one revision.
@@ -201,11 +210,12 @@ var File_chunkstore_v1_semantic_candidate_service_proto protoreflect.FileDescrip
 
 const file_chunkstore_v1_semantic_candidate_service_proto_rawDesc = "" +
 	"\n" +
-	".chunkstore/v1/semantic_candidate_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\"\x94\x01\n" +
+	".chunkstore/v1/semantic_candidate_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1achunkstore/v1/filter.proto\"\xc3\x01\n" +
 	"\x1dListSemanticCandidatesRequest\x12-\n" +
 	"\x06vector\x18\x01 \x01(\v2\x15.chunkstore.v1.VectorR\x06vector\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12 \n" +
-	"\tmin_score\x18\x03 \x01(\x01H\x00R\bminScore\x88\x01\x01B\f\n" +
+	"\tmin_score\x18\x03 \x01(\x01H\x00R\bminScore\x88\x01\x01\x12-\n" +
+	"\x06filter\x18\x04 \x01(\v2\x15.chunkstore.v1.FilterR\x06filterB\f\n" +
 	"\n" +
 	"_min_score\"~\n" +
 	"\x1eListSemanticCandidatesResponse\x12@\n" +
@@ -237,19 +247,21 @@ var file_chunkstore_v1_semantic_candidate_service_proto_goTypes = []any{
 	(*ListSemanticCandidatesResponse)(nil), // 1: chunkstore.v1.ListSemanticCandidatesResponse
 	(*SemanticCandidate)(nil),              // 2: chunkstore.v1.SemanticCandidate
 	(*Vector)(nil),                         // 3: chunkstore.v1.Vector
-	(*Chunk)(nil),                          // 4: chunkstore.v1.Chunk
+	(*Filter)(nil),                         // 4: chunkstore.v1.Filter
+	(*Chunk)(nil),                          // 5: chunkstore.v1.Chunk
 }
 var file_chunkstore_v1_semantic_candidate_service_proto_depIdxs = []int32{
 	3, // 0: chunkstore.v1.ListSemanticCandidatesRequest.vector:type_name -> chunkstore.v1.Vector
-	2, // 1: chunkstore.v1.ListSemanticCandidatesResponse.candidates:type_name -> chunkstore.v1.SemanticCandidate
-	4, // 2: chunkstore.v1.SemanticCandidate.chunk:type_name -> chunkstore.v1.Chunk
-	0, // 3: chunkstore.v1.SemanticCandidateService.ListSemanticCandidates:input_type -> chunkstore.v1.ListSemanticCandidatesRequest
-	1, // 4: chunkstore.v1.SemanticCandidateService.ListSemanticCandidates:output_type -> chunkstore.v1.ListSemanticCandidatesResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	4, // 1: chunkstore.v1.ListSemanticCandidatesRequest.filter:type_name -> chunkstore.v1.Filter
+	2, // 2: chunkstore.v1.ListSemanticCandidatesResponse.candidates:type_name -> chunkstore.v1.SemanticCandidate
+	5, // 3: chunkstore.v1.SemanticCandidate.chunk:type_name -> chunkstore.v1.Chunk
+	0, // 4: chunkstore.v1.SemanticCandidateService.ListSemanticCandidates:input_type -> chunkstore.v1.ListSemanticCandidatesRequest
+	1, // 5: chunkstore.v1.SemanticCandidateService.ListSemanticCandidates:output_type -> chunkstore.v1.ListSemanticCandidatesResponse
+	5, // [5:6] is the sub-list for method output_type
+	4, // [4:5] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_semantic_candidate_service_proto_init() }
@@ -258,6 +270,7 @@ func file_chunkstore_v1_semantic_candidate_service_proto_init() {
 		return
 	}
 	file_chunkstore_v1_chunk_proto_init()
+	file_chunkstore_v1_filter_proto_init()
 	file_chunkstore_v1_semantic_candidate_service_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -34,7 +34,8 @@ type SemanticCandidateServiceClient interface {
 	// ascending.
 	//
 	// Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), a vector of another
-	// width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), or a min_score that is not a number.
+	// width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), a min_score that is not a number, or a bad
+	// filter.
 	ListSemanticCandidates(ctx context.Context, in *ListSemanticCandidatesRequest, opts ...grpc.CallOption) (*ListSemanticCandidatesResponse, error)
 }
 
@@ -66,7 +67,8 @@ type SemanticCandidateServiceServer interface {
 	// ascending.
 	//
 	// Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), a vector of another
-	// width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), or a min_score that is not a number.
+	// width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), a min_score that is not a number, or a bad
+	// filter.
 	ListSemanticCandidates(context.Context, *ListSemanticCandidatesRequest) (*ListSemanticCandidatesResponse, error)
 	mustEmbedUnimplementedSemanticCandidateServiceServer()
 }

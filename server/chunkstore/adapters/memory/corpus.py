@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from immutables import Map
 
 from chunkstore.domain.analysis import Analyzer
+from chunkstore.domain.bm25 import id_words
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import SourceChangedError
+from chunkstore.domain.filters import Filter
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import CorpusCounts, Source, WriteResult
 from chunkstore.domain.writes import WritePlan, plan_write
 from chunkstore.ports.chunk_store import SourceReplacement
+from chunkstore.ranking.allowed import Allowed, AllowedRows
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.segment import IndexedChunk
 
@@ -39,6 +42,7 @@ class MemoryCorpus:
     rows: Map[ChunkId, StoredChunk] = field(default_factory=Map)
     sources: Map[str, SourceRow] = field(default_factory=Map)
     entities: Map[str, Ids] = field(default_factory=Map)
+    known: AllowedRows = field(default_factory=AllowedRows, init=False)
 
     @property
     def counts(self) -> CorpusCounts:
@@ -49,6 +53,11 @@ class MemoryCorpus:
         """The source, or None."""
         row = self.sources.get(source_id)
         return Source(source_id, row.revision, len(row.ids)) if row else None
+
+    def allowed(self, where: Filter) -> Allowed:
+        """The rows of the index whose chunks meet a filter."""
+        ids = [row.id for row in self.rows.values() if where.meets(row.source_id, row.metadata)]
+        return self.index.allowed(id_words(bytes.fromhex("".join(ids))))
 
     def upserted(self, chunks: Sequence[StoredChunk], analyzer: Analyzer) -> tuple[MemoryCorpus, WriteResult]:
         """The corpus with `chunks` inserted or updated, and the result to report."""

@@ -6,13 +6,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from chunkstore.adapters.memory.corpus import MemoryCorpus
 from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import ChunkNotFoundError, SourceChangedError
+from chunkstore.domain.filters import Filter
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import (
     CorpusCounts,
@@ -26,6 +27,7 @@ from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 from chunkstore.domain.writes import require_dimension, require_sources
 from chunkstore.ports.chunk_store import SourceReplacement
+from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.reader import IndexReader
 
@@ -37,6 +39,7 @@ class MemorySnapshot:
     """A tenant's corpus at one revision; see ports.chunk_store.CorpusSnapshot."""
 
     corpus: MemoryCorpus
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def counts(self) -> CorpusCounts:
@@ -48,17 +51,32 @@ class MemorySnapshot:
         """Width of every vector."""
         return self.corpus.index.dimension
 
-    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+    async def lexical_candidates(
+        self, terms: Iterable[str], limit: int, *, where: Filter | None = None
+    ) -> LexicalCandidates:
         """See LexicalCandidateSource."""
-        return await self._reader.lexical_candidates(terms, limit)
+        return await self._reader.lexical_candidates(terms, limit, allowed=await self._allowed(where))
 
-    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None, where: Filter | None = None
+    ) -> Ranking:
         """See SemanticCandidateSource."""
-        return await self._reader.semantic_candidates(vector, limit, min_score=min_score)
+        allowed = await self._allowed(where)
+        return await self._reader.semantic_candidates(vector, limit, min_score=min_score, allowed=allowed)
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot."""
         return [_shown(self.corpus.rows[identifier], with_embeddings) for identifier in ids]
+
+    async def _allowed(self, where: Filter | None) -> Allowed | None:
+        if where is None:
+            return None
+        async with self.turn:
+            allowed = self.corpus.known.get(where)
+            if allowed is None:
+                allowed = await asyncio.to_thread(self.corpus.allowed, where)
+                self.corpus.known.put(where, allowed)
+            return allowed
 
     @property
     def _reader(self) -> IndexReader:

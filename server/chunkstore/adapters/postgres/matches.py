@@ -27,11 +27,13 @@ Rows = npt.NDArray[np.intp]
 class Matches:
     """Chunks that hold any of some terms: `ids` (n,) of 32 bytes each and `lengths` (n,) int32, in no order.
 
-    `postings` has a pair for each term: the rows, ascending or not, that hold it, and its frequency in each.
+    `allowed` (n,) bool are those that meet the filter; the others count in statistics alone. `postings`
+    has a pair for each term: the rows, ascending or not, that hold it, and its frequency in each.
     """
 
     ids: npt.NDArray[np.void]
     lengths: Counts
+    allowed: npt.NDArray[np.bool_]
     postings: tuple[tuple[Rows, Counts], ...]
 
     @staticmethod
@@ -41,7 +43,7 @@ class Matches:
         columns = np.ascontiguousarray(rows["frequencies"].T, dtype=np.int32)
         holding = [np.flatnonzero(column) for column in columns]
         postings = tuple((found, column[found]) for found, column in zip(holding, columns, strict=True))
-        return Matches(rows["id"].copy(), rows["length"].astype(np.int32), postings)
+        return Matches(rows["id"].copy(), rows["length"].astype(np.int32), rows["allowed"].astype(np.bool_), postings)
 
     @staticmethod
     def joined(blocks: Sequence[Matches]) -> Matches:
@@ -59,17 +61,20 @@ class Matches:
             for block, start in zip(blocks, starts, strict=False)
             for rows, frequencies in block.postings
         )
-        return Matches(ids, np.concatenate([block.lengths for block in blocks])[first], postings)
+        lengths = np.concatenate([block.lengths for block in blocks])[first]
+        allowed = np.concatenate([block.allowed for block in blocks])[first]
+        return Matches(ids, lengths, allowed, postings)
 
     def ranked(self, terms: Sequence[str], *, chunk_count: int, total_length: int, limit: int) -> LexicalCandidates:
-        """The best of them by BM25 over `terms`, sorted and distinct, each with its postings here."""
+        """The best of those allowed by BM25 over `terms`, sorted and distinct, each with its postings here."""
         factors = length_factors(self.lengths, chunk_count, total_length)
         scores = np.zeros(self.ids.size, dtype=np.float64)
         for rows, frequencies in self.postings:
             idf = inverse_document_frequency(chunk_count, rows.size)
             scores[rows] += term_scores(idf, frequencies, factors[rows])
         words = id_words(self.ids.tobytes())
-        best = rank_chunks(words, scores, limit)
+        allowed = np.flatnonzero(self.allowed)
+        best = allowed[rank_chunks(words[allowed], scores[allowed], limit)]
         return LexicalCandidates(
             ranking=Ranking(hex_ids(words[best]), scores[best].tolist()),
             statistics=CorpusStatistics(
@@ -93,4 +98,4 @@ class Matches:
 
 
 def _row_type(term_count: int) -> np.dtype[Any]:
-    return np.dtype([("id", "V32"), ("length", ">i4"), ("frequencies", ">i4", (term_count,))])
+    return np.dtype([("id", "V32"), ("length", ">i4"), ("allowed", "u1"), ("frequencies", ">i4", (term_count,))])

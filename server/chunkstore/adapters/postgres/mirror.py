@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
 from chunkstore.adapters.postgres import queries
+from chunkstore.adapters.postgres.conditions import condition
 from chunkstore.adapters.postgres.mirror_rows import PackedColumns
 from chunkstore.adapters.postgres.pool import Database, Record, Transaction
 from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
@@ -20,8 +21,10 @@ from chunkstore.adapters.postgres.settings import require_match, settings_from
 from chunkstore.adapters.postgres.snapshot import PostgresSnapshot
 from chunkstore.adapters.postgres.store import PostgresChunkStore, counts_from
 from chunkstore.domain.analysis import Analyzer
+from chunkstore.domain.bm25 import IdWords, id_words
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import SnapshotExpiredError
+from chunkstore.domain.filters import Filter
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import (
     CorpusCounts,
@@ -33,6 +36,7 @@ from chunkstore.domain.results import (
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import CorpusSnapshot
+from chunkstore.ranking.allowed import Allowed, AllowedRows
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.reader import IndexReader
 
@@ -50,11 +54,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MirroredCorpus:
-    """A tenant's index, the counts at its revision, and the bytes of memory that it takes."""
+    """A tenant's index, the counts at its revision, the bytes of memory that it takes, and rows that meet filters."""
 
     reader: IndexReader
     counts: CorpusCounts
     size: int = 0
+    known: AllowedRows = field(default_factory=AllowedRows)
 
 
 @dataclass(slots=True)
@@ -67,7 +72,7 @@ class _Mirror:
 
     @property
     def size(self) -> int:
-        return self.corpus.size if self.corpus else 0
+        return self.corpus.size + self.corpus.known.size if self.corpus else 0
 
     @property
     def state(self) -> MirrorState:
@@ -108,13 +113,18 @@ class MirrorSnapshot:
         """Width of every vector."""
         return self._corpus.reader.index.dimension
 
-    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+    async def lexical_candidates(
+        self, terms: Iterable[str], limit: int, *, where: Filter | None = None
+    ) -> LexicalCandidates:
         """See LexicalCandidateSource."""
-        return await self._corpus.reader.lexical_candidates(terms, limit)
+        return await self._corpus.reader.lexical_candidates(terms, limit, allowed=await self._allowed(where))
 
-    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None, where: Filter | None = None
+    ) -> Ranking:
         """See SemanticCandidateSource."""
-        return await self._corpus.reader.semantic_candidates(vector, limit, min_score=min_score)
+        allowed = await self._allowed(where)
+        return await self._corpus.reader.semantic_candidates(vector, limit, min_score=min_score, allowed=allowed)
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot."""
@@ -137,6 +147,31 @@ class MirrorSnapshot:
         """Raise SnapshotExpiredError where the corpus was behind the database when the snapshot was taken."""
         if self._revision is not None and await self._revision != self.counts.revision:
             raise SnapshotExpiredError
+
+    async def _allowed(self, where: Filter | None) -> Allowed | None:
+        """The rows of the index whose chunks meet a filter, as of the corpus's revision."""
+        if where is None or not self.counts.revision:
+            return None
+        async with self._turn:
+            allowed = self._corpus.known.get(where)
+            if allowed is None:
+                if self._transaction is not None:
+                    ids = await self._meeting(where, self._transaction)
+                else:
+                    async with self._store.ranking() as transaction:
+                        ids = await self._meeting(where, transaction)
+                allowed = await asyncio.to_thread(self._corpus.reader.index.allowed, ids)
+                self._corpus.known.put(where, allowed)
+                self._store.make_room(self._tenant_id)
+            return allowed
+
+    async def _meeting(self, where: Filter, transaction: Transaction) -> IdWords:
+        """The chunks that meet a filter. Raises SnapshotExpiredError where that is known of another revision alone."""
+        meets = condition(where, first=2)
+        row = await transaction.fetch_row(queries.chunks_meeting(meets.sql), self._tenant_id, *meets.arguments)
+        if row is None or row["revision"] != self.counts.revision:
+            raise SnapshotExpiredError
+        return id_words(row["ids"] or b"")
 
     async def close(self) -> None:
         """End what is under way."""
@@ -214,6 +249,25 @@ class MirroredChunkStore(PostgresChunkStore):
         """The rows of one reading statement."""
         return await self._database.fetch(statement, *arguments)
 
+    def ranking(self) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction that reads for a ranking."""
+        return self._database.transaction(queries.BEGIN_SNAPSHOT)
+
+    def make_room(self, keep: TenantId) -> None:
+        """Drop the tenants asked least recently while all of them together take more memory than they may."""
+        excess = self.mirrored_bytes - self.mirror_memory
+        for tenant_id, mirror in list(self._mirrors.items()):
+            crowded = len(self._mirrors) > _MOST_TENANTS
+            if excess <= 0 and not crowded:
+                return
+            # Dropping a tenant that takes nothing makes no room, and forgets that it is too large.
+            if tenant_id == keep or mirror.lock.locked() or not (mirror.size or crowded):
+                continue
+            excess -= mirror.size
+            del self._mirrors[tenant_id]
+            if mirror.corpus is not None:
+                _log.info("mirror evicted", tenant=tenant_id, bytes=mirror.size)
+
     def _mirror_of(self, tenant_id: TenantId) -> _Mirror:
         mirror = self._mirrors.setdefault(tenant_id, _Mirror())
         self._mirrors.move_to_end(tenant_id)
@@ -225,12 +279,12 @@ class MirroredChunkStore(PostgresChunkStore):
         async with AsyncExitStack() as stack:
             # Whoever waits for the lock holds no connection.
             async with mirror.lock:
-                transaction = await stack.enter_async_context(self._database.transaction(queries.BEGIN_SNAPSHOT))
+                transaction = await stack.enter_async_context(self.ranking())
                 row = await transaction.fetch_row(queries.CORPUS_AND_SETTINGS, tenant_id)
                 if row is not None:
                     require_match(settings_from(row), self._settings)
                 mirror.corpus = await self._brought_to(row, tenant_id, mirror, transaction)
-                self._make_room(tenant_id)
+                self.make_room(tenant_id)
                 corpus = mirror.corpus
             snapshot: MirrorSnapshot | PostgresSnapshot
             if corpus is not None:
@@ -290,21 +344,6 @@ class MirroredChunkStore(PostgresChunkStore):
     def _estimated_size(self, row: Record) -> int:
         vectors = int(row["embedded_count"]) * (5 * self.dimension + _VECTOR_BYTES)
         return vectors + int(row["chunk_count"]) * _CHUNK_BYTES + int(row["total_length"]) * _POSTING_BYTES
-
-    def _make_room(self, keep: TenantId) -> None:
-        """Drop the tenants asked least recently while all of them together take more memory than they may."""
-        excess = self.mirrored_bytes - self.mirror_memory
-        for tenant_id, mirror in list(self._mirrors.items()):
-            crowded = len(self._mirrors) > _MOST_TENANTS
-            if excess <= 0 and not crowded:
-                return
-            # Dropping a tenant that takes nothing makes no room, and forgets that it is too large.
-            if tenant_id == keep or mirror.lock.locked() or not (mirror.size or crowded):
-                continue
-            excess -= mirror.size
-            del self._mirrors[tenant_id]
-            if mirror.corpus is not None:
-                _log.info("mirror evicted", tenant=tenant_id, bytes=mirror.size)
 
 
 def _changed(index: CorpusIndex, gone: Sequence[bytes], columns: PackedColumns, dimension: int) -> CorpusIndex:

@@ -109,7 +109,7 @@ SELECT revision, chunk_count, embedded_count, total_length, source_count
 FROM chunkstore.corpora WHERE tenant_id = $1
 """
 
-# --- ranking
+# --- ranking; conditions are those of `conditions.condition`, true where there is no filter
 
 CORPUS_AND_SETTINGS: Final = """
 SELECT c.revision, c.chunk_count, c.embedded_count, c.total_length, c.source_count, c.known_from,
@@ -120,38 +120,54 @@ WHERE c.tenant_id = $1
 """
 
 
-@cache
-def matching_chunks(term_count: int) -> str:
-    """Chunks that hold any of `term_count` keys ($2), packed: id, length, and the frequency of each key.
+def matching_chunks(term_count: int, condition: str) -> str:
+    """Chunks that hold any of `term_count` keys ($2), packed: id, length, whether they meet `condition`, frequencies.
 
-    The keys of a row ascend, so that width_bucket finds one by binary search.
+    The condition's parameters are from $3 on.
     """
-    frequencies = " || ".join(
+    return f"""
+SELECT string_agg(
+    id || int4send(doc_length) || CASE WHEN {condition} THEN '\\x01'::bytea ELSE '\\x00'::bytea END
+        || {_frequencies(term_count)}, '')
+FROM chunkstore.chunks
+WHERE tenant_id = $1 AND term_keys && $2::bigint[]
+"""  # noqa: S608 - of integers and of what `conditions` writes
+
+
+@cache
+def _frequencies(term_count: int) -> str:
+    # The keys of a row ascend, so that width_bucket finds one by binary search.
+    return " || ".join(
         f"int4send(CASE WHEN term_keys[width_bucket(($2::bigint[])[{n}], term_keys)] = ($2::bigint[])[{n}]"
         f" THEN term_frequencies[width_bucket(($2::bigint[])[{n}], term_keys)] ELSE 0 END)"
         for n in range(1, term_count + 1)
     )
+
+
+def nearest_chunks(condition: str) -> str:
+    """The $3 chunks nearest to a vector ($2) that meet `condition`, whose parameters are from $4 on.
+
+    Packed: id and distance. Adding 0 keeps the order from being taken from an index of approximate neighbours that
+    somebody may have made.
+    """
     return f"""
-SELECT string_agg(id || int4send(doc_length) || {frequencies}, '') FROM chunkstore.chunks
-WHERE tenant_id = $1 AND term_keys && $2::bigint[]
-"""  # noqa: S608 - of integers alone
-
-
-# Packed: id and distance. Adding 0 keeps the order from being taken from an index of approximate neighbours that
-# somebody may have made.
-NEAREST_CHUNKS: Final = """
 SELECT string_agg(id || float8send(distance), '')
 FROM (
     SELECT id, (embedding <=> $2::real[]::vector) + 0 AS distance FROM chunkstore.chunks
-    WHERE tenant_id = $1 AND embedding IS NOT NULL
+    WHERE tenant_id = $1 AND embedding IS NOT NULL AND {condition}
     ORDER BY distance LIMIT $3
 ) AS nearest
-"""
+"""  # noqa: S608 - of what `conditions` writes
 
-CHUNKS_WITHIN: Final = """
+
+def chunks_within(condition: str) -> str:
+    """As nearest_chunks, but all of a distance of at most $3."""
+    return f"""
 SELECT string_agg(id || float8send((embedding <=> $2::real[]::vector) + 0), '') FROM chunkstore.chunks
 WHERE tenant_id = $1 AND embedding IS NOT NULL AND (embedding <=> $2::real[]::vector) + 0 <= $3
-"""
+    AND {condition}
+"""  # noqa: S608 - of what `conditions` writes
+
 
 # Packed: id and vector.
 VECTORS: Final = """
@@ -160,6 +176,15 @@ WHERE tenant_id = $1 AND id = ANY ($2::bytea[])
 """
 
 # --- mirroring
+
+
+def chunks_meeting(condition: str) -> str:
+    """The tenant's revision, and the ids, packed, of its chunks that meet `condition` (parameters from $2 on)."""
+    return f"""
+SELECT revision, (SELECT string_agg(id, '') FROM chunkstore.chunks WHERE tenant_id = $1 AND {condition}) AS ids
+FROM chunkstore.corpora WHERE tenant_id = $1
+"""  # noqa: S608 - of what `conditions` writes
+
 
 # Rows of mirror_rows.Columns: those of all chunks ($2 = 0 being before any), or of the ones written since a revision.
 INDEXED_CHUNKS: Final = """

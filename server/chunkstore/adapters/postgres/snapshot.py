@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chunkstore.adapters.postgres import queries
+from chunkstore.adapters.postgres.conditions import condition
 from chunkstore.adapters.postgres.errors import DRIVER_ERRORS
 from chunkstore.adapters.postgres.matches import Matches
 from chunkstore.adapters.postgres.pool import Transaction
@@ -27,6 +28,7 @@ from chunkstore.domain.errors import (
     InvalidFieldError,
     StoreUnavailableError,
 )
+from chunkstore.domain.filters import Filter
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import CorpusCounts, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Vector, cosine_scores, rounding_margin
@@ -70,11 +72,13 @@ class PostgresSnapshot:
         """Width of every vector."""
         return self._dimension
 
-    async def lexical_candidates(self, terms: Iterable[str], limit: int) -> LexicalCandidates:
+    async def lexical_candidates(
+        self, terms: Iterable[str], limit: int, *, where: Filter | None = None
+    ) -> LexicalCandidates:
         """See LexicalCandidateSource."""
         _check_limit(limit)
         asked = sorted(set(terms))
-        matches = await self._matching([self._keys.key(term) for term in asked])
+        matches = await self._matching([self._keys.key(term) for term in asked], where)
         return await asyncio.to_thread(
             matches.ranked,
             asked,
@@ -83,14 +87,16 @@ class PostgresSnapshot:
             limit=limit,
         )
 
-    async def semantic_candidates(self, vector: Vector, limit: int, *, min_score: float | None = None) -> Ranking:
+    async def semantic_candidates(
+        self, vector: Vector, limit: int, *, min_score: float | None = None, where: Filter | None = None
+    ) -> Ranking:
         """See SemanticCandidateSource."""
         _check_limit(limit)
         if vector.size != self._dimension:
             raise DimensionMismatchError(expected=self._dimension, actual=vector.size, field="vector")
         if limit == 0 or not self._counts.embedded_count:
             return Ranking()
-        nearest = await self._nearest(vector, limit)
+        nearest = await self._nearest(vector, limit, where)
         if not nearest.size:
             return Ranking()
         ids, scores = await self._scored([bytes(identifier) for identifier in nearest["id"]], vector)
@@ -131,24 +137,29 @@ class PostgresSnapshot:
                     await asyncio.shield(self._transaction.execute(queries.TO_SAVEPOINT))
                 raise
 
-    async def _matching(self, keys: Sequence[int]) -> Matches:
+    async def _matching(self, keys: Sequence[int], where: Filter | None) -> Matches:
         blocks = []
+        meets = condition(where, first=3)
         async with self._reading(queries.SAVEPOINT) as transaction:
             for start in range(0, len(keys), _TERMS_AT_ONCE):
                 block = keys[start : start + _TERMS_AT_ONCE]
-                packed = await transaction.fetch_value(queries.matching_chunks(len(block)), self._tenant_id, block)
+                statement = queries.matching_chunks(len(block), meets.sql)
+                packed = await transaction.fetch_value(statement, self._tenant_id, block, *meets.arguments)
                 blocks.append(await asyncio.to_thread(Matches.unpacked, packed or b"", len(block)))
         return await asyncio.to_thread(Matches.joined, blocks)
 
-    async def _nearest(self, vector: Vector, limit: int) -> Packed:
-        """Every chunk that may be among the `limit` nearest, in no order: its id and distance.
+    async def _nearest(self, vector: Vector, limit: int, where: Filter | None) -> Packed:
+        """Every chunk that may be among the `limit` nearest of those allowed, in no order: its id and distance.
 
         The distances are float32 sums, so a chunk within twice their error of the last one's may belong before it.
         """
         asked = vector.tolist()
         page = limit + limit // 4 + _SPARE_NEIGHBOURS
+        meets = condition(where, first=4)
         async with self._reading(queries.SAVEPOINT_TO_SCAN) as transaction:
-            packed = await transaction.fetch_value(queries.NEAREST_CHUNKS, self._tenant_id, asked, page)
+            packed = await transaction.fetch_value(
+                queries.nearest_chunks(meets.sql), self._tenant_id, asked, page, *meets.arguments
+            )
             rows = np.frombuffer(packed or b"", dtype=_NEAREST_TYPE)
             if len(rows) <= limit:
                 return rows
@@ -157,7 +168,9 @@ class PostgresSnapshot:
             farthest = float(np.partition(distances, limit - 1)[limit - 1]) + 4 * rounding_margin(self._dimension)
             if len(rows) < page or distances.max() > farthest:
                 return rows[distances <= farthest]
-            packed = await transaction.fetch_value(queries.CHUNKS_WITHIN, self._tenant_id, asked, farthest)
+            packed = await transaction.fetch_value(
+                queries.chunks_within(meets.sql), self._tenant_id, asked, farthest, *meets.arguments
+            )
             return np.frombuffer(packed, dtype=_NEAREST_TYPE)
 
     async def _scored(self, ids: Sequence[bytes], vector: Vector) -> tuple[IdWords, Scores]:

@@ -8,13 +8,15 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Chunk } from "./chunk_pb";
 import { file_chunkstore_v1_chunk } from "./chunk_pb";
+import type { Filter } from "./filter_pb";
+import { file_chunkstore_v1_filter } from "./filter_pb";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file chunkstore/v1/lexical_candidate_service.proto.
  */
 export const file_chunkstore_v1_lexical_candidate_service: GenFile = /*@__PURE__*/
-  fileDesc("Ci1jaHVua3N0b3JlL3YxL2xleGljYWxfY2FuZGlkYXRlX3NlcnZpY2UucHJvdG8SDWNodW5rc3RvcmUudjEiPAocTGlzdExleGljYWxDYW5kaWRhdGVzUmVxdWVzdBINCgV0ZXJtcxgBIAMoCRINCgVsaW1pdBgCIAEoBSKbAQodTGlzdExleGljYWxDYW5kaWRhdGVzUmVzcG9uc2USMwoKY2FuZGlkYXRlcxgBIAMoCzIfLmNodW5rc3RvcmUudjEuTGV4aWNhbENhbmRpZGF0ZRIzCgpzdGF0aXN0aWNzGAIgASgLMh8uY2h1bmtzdG9yZS52MS5Db3JwdXNTdGF0aXN0aWNzEhAKCHJldmlzaW9uGAMgASgDIt4BChBMZXhpY2FsQ2FuZGlkYXRlEiMKBWNodW5rGAEgASgLMhQuY2h1bmtzdG9yZS52MS5DaHVuaxINCgVzY29yZRgCIAEoARIOCgZsZW5ndGgYAyABKAUSTgoQdGVybV9mcmVxdWVuY2llcxgEIAMoCzI0LmNodW5rc3RvcmUudjEuTGV4aWNhbENhbmRpZGF0ZS5UZXJtRnJlcXVlbmNpZXNFbnRyeRo2ChRUZXJtRnJlcXVlbmNpZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBItEBChBDb3JwdXNTdGF0aXN0aWNzEhMKC2NodW5rX2NvdW50GAEgASgDEhQKDHRvdGFsX2xlbmd0aBgCIAEoAxJWChRkb2N1bWVudF9mcmVxdWVuY2llcxgDIAMoCzI4LmNodW5rc3RvcmUudjEuQ29ycHVzU3RhdGlzdGljcy5Eb2N1bWVudEZyZXF1ZW5jaWVzRW50cnkaOgoYRG9jdW1lbnRGcmVxdWVuY2llc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEyjQEKF0xleGljYWxDYW5kaWRhdGVTZXJ2aWNlEnIKFUxpc3RMZXhpY2FsQ2FuZGlkYXRlcxIrLmNodW5rc3RvcmUudjEuTGlzdExleGljYWxDYW5kaWRhdGVzUmVxdWVzdBosLmNodW5rc3RvcmUudjEuTGlzdExleGljYWxDYW5kaWRhdGVzUmVzcG9uc2VCSFpGZ2l0aHViLmNvbS9jaHVua3N0b3JlL2NodW5rc3RvcmUvY2xpZW50cy9nby9jaHVua3N0b3JlL3YxO2NodW5rc3RvcmV2MWIGcHJvdG8z", [file_chunkstore_v1_chunk]);
+  fileDesc("Ci1jaHVua3N0b3JlL3YxL2xleGljYWxfY2FuZGlkYXRlX3NlcnZpY2UucHJvdG8SDWNodW5rc3RvcmUudjEiYwocTGlzdExleGljYWxDYW5kaWRhdGVzUmVxdWVzdBINCgV0ZXJtcxgBIAMoCRINCgVsaW1pdBgCIAEoBRIlCgZmaWx0ZXIYAyABKAsyFS5jaHVua3N0b3JlLnYxLkZpbHRlciKbAQodTGlzdExleGljYWxDYW5kaWRhdGVzUmVzcG9uc2USMwoKY2FuZGlkYXRlcxgBIAMoCzIfLmNodW5rc3RvcmUudjEuTGV4aWNhbENhbmRpZGF0ZRIzCgpzdGF0aXN0aWNzGAIgASgLMh8uY2h1bmtzdG9yZS52MS5Db3JwdXNTdGF0aXN0aWNzEhAKCHJldmlzaW9uGAMgASgDIt4BChBMZXhpY2FsQ2FuZGlkYXRlEiMKBWNodW5rGAEgASgLMhQuY2h1bmtzdG9yZS52MS5DaHVuaxINCgVzY29yZRgCIAEoARIOCgZsZW5ndGgYAyABKAUSTgoQdGVybV9mcmVxdWVuY2llcxgEIAMoCzI0LmNodW5rc3RvcmUudjEuTGV4aWNhbENhbmRpZGF0ZS5UZXJtRnJlcXVlbmNpZXNFbnRyeRo2ChRUZXJtRnJlcXVlbmNpZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBItEBChBDb3JwdXNTdGF0aXN0aWNzEhMKC2NodW5rX2NvdW50GAEgASgDEhQKDHRvdGFsX2xlbmd0aBgCIAEoAxJWChRkb2N1bWVudF9mcmVxdWVuY2llcxgDIAMoCzI4LmNodW5rc3RvcmUudjEuQ29ycHVzU3RhdGlzdGljcy5Eb2N1bWVudEZyZXF1ZW5jaWVzRW50cnkaOgoYRG9jdW1lbnRGcmVxdWVuY2llc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEyjQEKF0xleGljYWxDYW5kaWRhdGVTZXJ2aWNlEnIKFUxpc3RMZXhpY2FsQ2FuZGlkYXRlcxIrLmNodW5rc3RvcmUudjEuTGlzdExleGljYWxDYW5kaWRhdGVzUmVxdWVzdBosLmNodW5rc3RvcmUudjEuTGlzdExleGljYWxDYW5kaWRhdGVzUmVzcG9uc2VCSFpGZ2l0aHViLmNvbS9jaHVua3N0b3JlL2NodW5rc3RvcmUvY2xpZW50cy9nby9jaHVua3N0b3JlL3YxO2NodW5rc3RvcmV2MWIGcHJvdG8z", [file_chunkstore_v1_chunk, file_chunkstore_v1_filter]);
 
 /**
  * ListLexicalCandidatesRequest carries analysed terms.
@@ -36,6 +38,14 @@ export type ListLexicalCandidatesRequest = Message<"chunkstore.v1.ListLexicalCan
    * @generated from field: int32 limit = 2;
    */
   limit: number;
+
+  /**
+   * Which chunks may be candidates, applied before limit. Absent: all of them. Statistics are of the whole corpus
+   * whatever the filter is.
+   *
+   * @generated from field: chunkstore.v1.Filter filter = 3;
+   */
+  filter?: Filter | undefined;
 };
 
 /**
@@ -166,7 +176,8 @@ export const LexicalCandidateService: GenService<{
   /**
    * ListLexicalCandidates returns the exact top `limit` chunks by BM25, score descending, ties by id ascending.
    *
-   * Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), or an empty term.
+   * Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), an empty term, or a bad
+   * filter.
    *
    * @generated from rpc chunkstore.v1.LexicalCandidateService.ListLexicalCandidates
    */

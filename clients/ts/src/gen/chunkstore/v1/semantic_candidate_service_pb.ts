@@ -8,13 +8,15 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Chunk, Vector } from "./chunk_pb";
 import { file_chunkstore_v1_chunk } from "./chunk_pb";
+import type { Filter } from "./filter_pb";
+import { file_chunkstore_v1_filter } from "./filter_pb";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file chunkstore/v1/semantic_candidate_service.proto.
  */
 export const file_chunkstore_v1_semantic_candidate_service: GenFile = /*@__PURE__*/
-  fileDesc("Ci5jaHVua3N0b3JlL3YxL3NlbWFudGljX2NhbmRpZGF0ZV9zZXJ2aWNlLnByb3RvEg1jaHVua3N0b3JlLnYxInsKHUxpc3RTZW1hbnRpY0NhbmRpZGF0ZXNSZXF1ZXN0EiUKBnZlY3RvchgBIAEoCzIVLmNodW5rc3RvcmUudjEuVmVjdG9yEg0KBWxpbWl0GAIgASgFEhYKCW1pbl9zY29yZRgDIAEoAUgAiAEBQgwKCl9taW5fc2NvcmUiaAoeTGlzdFNlbWFudGljQ2FuZGlkYXRlc1Jlc3BvbnNlEjQKCmNhbmRpZGF0ZXMYASADKAsyIC5jaHVua3N0b3JlLnYxLlNlbWFudGljQ2FuZGlkYXRlEhAKCHJldmlzaW9uGAIgASgDIkcKEVNlbWFudGljQ2FuZGlkYXRlEiMKBWNodW5rGAEgASgLMhQuY2h1bmtzdG9yZS52MS5DaHVuaxINCgVzY29yZRgCIAEoATKRAQoYU2VtYW50aWNDYW5kaWRhdGVTZXJ2aWNlEnUKFkxpc3RTZW1hbnRpY0NhbmRpZGF0ZXMSLC5jaHVua3N0b3JlLnYxLkxpc3RTZW1hbnRpY0NhbmRpZGF0ZXNSZXF1ZXN0Gi0uY2h1bmtzdG9yZS52MS5MaXN0U2VtYW50aWNDYW5kaWRhdGVzUmVzcG9uc2VCSFpGZ2l0aHViLmNvbS9jaHVua3N0b3JlL2NodW5rc3RvcmUvY2xpZW50cy9nby9jaHVua3N0b3JlL3YxO2NodW5rc3RvcmV2MWIGcHJvdG8z", [file_chunkstore_v1_chunk]);
+  fileDesc("Ci5jaHVua3N0b3JlL3YxL3NlbWFudGljX2NhbmRpZGF0ZV9zZXJ2aWNlLnByb3RvEg1jaHVua3N0b3JlLnYxIqIBCh1MaXN0U2VtYW50aWNDYW5kaWRhdGVzUmVxdWVzdBIlCgZ2ZWN0b3IYASABKAsyFS5jaHVua3N0b3JlLnYxLlZlY3RvchINCgVsaW1pdBgCIAEoBRIWCgltaW5fc2NvcmUYAyABKAFIAIgBARIlCgZmaWx0ZXIYBCABKAsyFS5jaHVua3N0b3JlLnYxLkZpbHRlckIMCgpfbWluX3Njb3JlImgKHkxpc3RTZW1hbnRpY0NhbmRpZGF0ZXNSZXNwb25zZRI0CgpjYW5kaWRhdGVzGAEgAygLMiAuY2h1bmtzdG9yZS52MS5TZW1hbnRpY0NhbmRpZGF0ZRIQCghyZXZpc2lvbhgCIAEoAyJHChFTZW1hbnRpY0NhbmRpZGF0ZRIjCgVjaHVuaxgBIAEoCzIULmNodW5rc3RvcmUudjEuQ2h1bmsSDQoFc2NvcmUYAiABKAEykQEKGFNlbWFudGljQ2FuZGlkYXRlU2VydmljZRJ1ChZMaXN0U2VtYW50aWNDYW5kaWRhdGVzEiwuY2h1bmtzdG9yZS52MS5MaXN0U2VtYW50aWNDYW5kaWRhdGVzUmVxdWVzdBotLmNodW5rc3RvcmUudjEuTGlzdFNlbWFudGljQ2FuZGlkYXRlc1Jlc3BvbnNlQkhaRmdpdGh1Yi5jb20vY2h1bmtzdG9yZS9jaHVua3N0b3JlL2NsaWVudHMvZ28vY2h1bmtzdG9yZS92MTtjaHVua3N0b3JldjFiBnByb3RvMw", [file_chunkstore_v1_chunk, file_chunkstore_v1_filter]);
 
 /**
  * ListSemanticCandidatesRequest carries the query's vector.
@@ -42,6 +44,13 @@ export type ListSemanticCandidatesRequest = Message<"chunkstore.v1.ListSemanticC
    * @generated from field: optional double min_score = 3;
    */
   minScore?: number | undefined;
+
+  /**
+   * Which chunks may be candidates, applied before limit. Absent: all of them.
+   *
+   * @generated from field: chunkstore.v1.Filter filter = 4;
+   */
+  filter?: Filter | undefined;
 };
 
 /**
@@ -118,7 +127,8 @@ export const SemanticCandidateService: GenService<{
    * ascending.
    *
    * Errors: INVALID_ARGUMENT for a negative limit, one above max_candidates (see GetStoreInfo), a vector of another
-   * width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), or a min_score that is not a number.
+   * width (DIMENSION_MISMATCH) or one that has no direction (INVALID_VECTOR), a min_score that is not a number, or a bad
+   * filter.
    *
    * @generated from rpc chunkstore.v1.SemanticCandidateService.ListSemanticCandidates
    */
