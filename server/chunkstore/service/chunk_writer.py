@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.results import WriteResult
 from chunkstore.domain.text import checked_source_id
@@ -14,14 +16,14 @@ from chunkstore.v1.chunk_writer_service_pb2_grpc import ChunkWriterServiceServic
 
 
 class ChunkWriterServicer(ChunkWriterServiceServicer):
-    """Writes chunks that the caller has made."""
+    """Writes chunks that the caller has made; thousands of them are checked in a thread, beside other calls."""
 
     def __init__(self, chunks: ChunkStore) -> None:
         self._chunks = chunks
 
     async def UpsertChunks(self, request: pb.UpsertChunksRequest, context: Context) -> pb.UpsertChunksResponse:
         """See the contract."""
-        chunks = chunks_from(request.chunks, self._chunks.dimension)
+        chunks = await asyncio.to_thread(chunks_from, request.chunks, self._chunks.dimension)
         result = await self._chunks.upsert_many(current_tenant(), chunks)
         return pb.UpsertChunksResponse(counts=write_counts_to(result.counts), revision=result.revision)
 
@@ -31,7 +33,7 @@ class ChunkWriterServicer(ChunkWriterServiceServicer):
         expected = request.expected_revision if request.HasField("expected_revision") else None
         if expected is not None and expected < 0:
             raise InvalidFieldError("expected_revision", "must not be negative")
-        chunks = chunks_from(request.chunks, self._chunks.dimension, source_id)
+        chunks = await asyncio.to_thread(chunks_from, request.chunks, self._chunks.dimension, source_id)
         replacement = SourceReplacement(source_id, chunks, expected)
         [result] = await self._chunks.replace_sources(current_tenant(), [replacement])
         if not isinstance(result, WriteResult):
