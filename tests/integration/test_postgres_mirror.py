@@ -66,7 +66,8 @@ async def _answer(store: ChunkStore, tenant: TenantId = TENANT, limit: int = 50)
         lexical = await corpus.lexical_candidates(["alpha", "gamma", "absent"], limit)
         semantic = await corpus.semantic_candidates(QUERY, limit)
         ids = [*lexical.ranking.ids, *semantic.ids]
-        return corpus.counts, lexical, semantic, await corpus.chunks(ids, with_embeddings=True)
+        around = await corpus.source_ids(ids), await corpus.neighbors(ids, before=2, after=1)
+        return corpus.counts, lexical, semantic, await corpus.chunks(ids, with_embeddings=True), around
 
     return await read_corpus(store, tenant, work)
 
@@ -178,6 +179,57 @@ async def test_two_servers_that_write_and_read_at_once_read_whole_states_not_old
     without_room = {"mirror evicted", "mirror does not fit"}
     assert seen_events & without_room == (set() if memory == DEFAULT_MEMORY else without_room)
     assert seen_events - without_room <= {"mirror loaded", "mirror caught up"}
+
+
+@pytest.mark.parametrize("written", ["a neighbour goes", "a neighbour comes", "another source"])
+async def test_neighbours_are_of_the_ranked_revision(stores: Stores, written: str) -> None:
+    """Excludes reading what stands around a hit as of a later commit, which no row of the hit tells of."""
+    mirror, other, _ = stores
+    hit, last = _chunk("s", "alpha", 5), _chunk("s", "gamma", 9)
+    await _replace(mirror, "s", [_chunk("s", "beta", 2), hit, last])
+    await _answer(mirror)
+    runs = 0
+
+    async def work(corpus: CorpusSnapshot) -> tuple[int, list[StoredChunk]]:
+        nonlocal runs
+        runs += 1
+        found = await corpus.lexical_candidates(["alpha"], 5)
+        if runs == 1:
+            assert isinstance(corpus, MirrorSnapshot)
+            await corpus.require_current()
+            if written == "a neighbour goes":
+                await _replace(other, "s", [hit, last])
+            elif written == "a neighbour comes":
+                await other.upsert_many(TENANT, [_chunk("s", "delta", 4)])
+            else:
+                await _replace(other, "t", [_chunk("t", "delta")])
+        [window] = await corpus.neighbors(found.ranking.ids, before=1, after=10)
+        return corpus.counts.revision, await corpus.chunks(window)
+
+    revision, chunks = await read_corpus(mirror, TENANT, work)
+    texts = {
+        "a neighbour goes": ["alpha", "gamma"],
+        "a neighbour comes": ["delta", "alpha", "gamma"],
+        "another source": ["beta", "alpha", "gamma"],
+    }
+    assert (revision, [chunk.text for chunk in chunks], runs) == (2, texts[written], 2)
+
+
+async def test_the_source_of_a_chunk_that_goes_after_it_was_ranked_is_not_told(stores: Stores) -> None:
+    mirror, other, _ = stores
+    await _replace(mirror, "s", [_chunk("s", "alpha")])
+    await _answer(mirror)
+    async with mirror.snapshot(TENANT) as corpus:
+        assert isinstance(corpus, MirrorSnapshot)
+        ids = (await corpus.lexical_candidates(["alpha"], 5)).ranking.ids
+        assert await corpus.source_ids(ids) == ["s"]
+        assert await corpus.source_ids([]) == []
+        assert await corpus.neighbors([], before=1, after=1) == []
+        await other.purge_source(TENANT, "s")
+        with pytest.raises(SnapshotExpiredError):
+            await corpus.source_ids(ids)
+        with pytest.raises(SnapshotExpiredError):
+            await corpus.neighbors(ids, before=0, after=0)
 
 
 async def test_a_row_that_goes_after_it_was_ranked_is_ranked_again(
