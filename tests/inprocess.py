@@ -16,6 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 from chunkstore.adapters.chunking.splitter import TextChunker
 from chunkstore.adapters.embedding.hashing import HashingProvider
 from chunkstore.adapters.memory.store import InMemoryChunkStore
+from chunkstore.composition.explainer import ChunkExplainer
 from chunkstore.composition.indexer import DocumentIndexer
 from chunkstore.composition.retriever import ChunkRetriever
 from chunkstore.composition.settings import Settings
@@ -81,6 +82,7 @@ async def running(
     collaborators = Collaborators(
         chunks=store,
         retriever=ChunkRetriever(chunks=store, embeddings=provider, max_k=chosen.max_k),
+        explainer=ChunkExplainer(chunks=store),
         indexer=DocumentIndexer(chunks=store, chunker=TextChunker(800, 100), embeddings=provider),
     )
     server = ChunkstoreServer(chosen, collaborators)

@@ -17,6 +17,8 @@ from grpc_status import rpc_status
 
 from chunkstore.v1 import (
     error_reason_pb2,
+    explanation_service_pb2,
+    explanation_service_pb2_grpc,
     indexing_service_pb2,
     indexing_service_pb2_grpc,
     retrieval_service_pb2,
@@ -111,6 +113,11 @@ class ChunkstoreClient:
             filter=where,
         )
         return self._call(retrieval_service_pb2_grpc.RetrievalServiceStub(self._channel).RetrieveChunks, request)
+
+    def analyze(self, text: str) -> explanation_service_pb2.AnalyzeResponse:
+        """The terms of `text` under the store's analyzer, and how common each is. Raises ServiceError."""
+        stub = explanation_service_pb2_grpc.ExplanationServiceStub(self._channel)
+        return self._call(stub.Analyze, _made(explanation_service_pb2.AnalyzeRequest, text=text))
 
     def store_info(self) -> store_service_pb2.GetStoreInfoResponse:
         """The store's facts and limits, and the tenant's counts. Raises ServiceError."""

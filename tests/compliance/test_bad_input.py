@@ -34,6 +34,7 @@ from chunkstore.v1.chunk_reader_service_pb2 import (
     ListSourcesRequest,
 )
 from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest, UpsertChunksRequest
+from chunkstore.v1.explanation_service_pb2 import AnalyzeRequest
 from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.indexing_service_pb2 import IndexDocumentsRequest
 from chunkstore.v1.lexical_candidate_service_pb2 import ListLexicalCandidatesRequest
@@ -50,6 +51,7 @@ SEMANTIC = "SemanticCandidateService/ListSemanticCandidates"
 LEXICAL = "LexicalCandidateService/ListLexicalCandidates"
 INDEX = "IndexingService/IndexDocuments"
 RETRIEVE = "RetrievalService/RetrieveChunks"
+ANALYZE = "ExplanationService/Analyze"
 
 SOURCE: Final = "canary source"
 TEXT: Final = "canary text"
@@ -104,6 +106,7 @@ REQUESTS: Final[dict[str, Message]] = {
     "ChunkPurgeService/PurgeSource": PurgeSourceRequest(source_id="canary absent"),
     "ChunkPurgeService/PurgeTenant": PurgeTenantRequest(),
     RETRIEVE: RetrieveChunksRequest(query="canary query", filter=FILTER),
+    ANALYZE: AnalyzeRequest(text="canary text to analyze"),
     INDEX: _full_document(),
     "StoreService/GetStoreInfo": GetStoreInfoRequest(),
 }
@@ -372,6 +375,8 @@ def _bad_queries() -> Iterator[Bad]:
     yield Bad("a semantic limit below 0", SEMANTIC, ListSemanticCandidatesRequest(vector=vector, limit=-1), "limit")
     not_a_number = ListSemanticCandidatesRequest(vector=vector, limit=1, min_score=math.nan)
     yield Bad("a min_score that is NaN", SEMANTIC, not_a_number, "min_score")
+    for name, text in (("a byte", "x" * 32_769), ("a byte in multi-byte characters", "é" * 16_384 + "x")):
+        yield Bad(f"a text to analyze that is {name} too long", ANALYZE, AnalyzeRequest(text=text), "text")
 
 
 TABLE: Final = [*_bad_vectors(), *_bad_places(), *_bad_metadata(), *_bad_names(), *_bad_queries()]

@@ -75,6 +75,7 @@ def test_every_method_has_its_case() -> None:
         "SemanticCandidateService",
         "ChunkPurgeService",
         "RetrievalService",
+        "ExplanationService",
         "IndexingService",
         "StoreService",
     }
@@ -232,6 +233,17 @@ def _retrieve_chunks(api: Api, other: Api) -> None:
     assert [report.candidates for report in answer.channels] == [2, 2, 0]
     other.purge.PurgeTenant(PurgeTenantRequest())
     assert retrieve(api) == answer
+
+
+@never_crosses_tenants("ExplanationService/Analyze")
+def _analyze(api: Api, other: Api) -> None:
+    theirs = other.analyze("alpha gamma omega")
+    assert [term.document_frequency for term in theirs.terms] == [12, 1, 10]
+    answer = api.analyze("alpha gamma omega")
+    assert [term.document_frequency for term in answer.terms] == [2, 1, 0]
+    assert (answer.chunk_count, answer.revision) == (3, 1)
+    other.purge.PurgeTenant(PurgeTenantRequest())
+    assert api.analyze("alpha gamma omega") == answer
 
 
 @never_crosses_tenants("IndexingService/IndexDocuments")

@@ -18,6 +18,7 @@ from chunkstore.v1 import (
     chunk_reader_service_pb2_grpc,
     chunk_writer_service_pb2_grpc,
     error_reason_pb2,
+    explanation_service_pb2_grpc,
     indexing_service_pb2,
     lexical_candidate_service_pb2_grpc,
     retrieval_service_pb2_grpc,
@@ -31,6 +32,8 @@ from chunkstore.v1.chunk_reader_service_pb2 import GetChunkRequest, ListSourceCh
 from chunkstore.v1.chunk_reader_service_pb2_grpc import ChunkReaderServiceStub
 from chunkstore.v1.chunk_writer_service_pb2 import UpsertChunksRequest, UpsertChunksResponse
 from chunkstore.v1.chunk_writer_service_pb2_grpc import ChunkWriterServiceStub
+from chunkstore.v1.explanation_service_pb2 import AnalyzeRequest, AnalyzeResponse
+from chunkstore.v1.explanation_service_pb2_grpc import ExplanationServiceStub
 from chunkstore.v1.indexing_service_pb2 import DocumentOutcome, IndexDocumentsRequest, IndexSummary
 from chunkstore.v1.lexical_candidate_service_pb2_grpc import LexicalCandidateServiceStub
 from chunkstore.v1.retrieval_service_pb2_grpc import RetrievalServiceStub
@@ -86,6 +89,7 @@ class Api:
     semantic: SemanticCandidateServiceStub = field(init=False)
     purge: ChunkPurgeServiceStub = field(init=False)
     retrieval: RetrievalServiceStub = field(init=False)
+    explanation: ExplanationServiceStub = field(init=False)
     store: StoreServiceStub = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,6 +101,7 @@ class Api:
             ("semantic", semantic_candidate_service_pb2_grpc.SemanticCandidateServiceStub),
             ("purge", chunk_purge_service_pb2_grpc.ChunkPurgeServiceStub),
             ("retrieval", retrieval_service_pb2_grpc.RetrievalServiceStub),
+            ("explanation", explanation_service_pb2_grpc.ExplanationServiceStub),
             ("store", store_service_pb2_grpc.StoreServiceStub),
         ):
             object.__setattr__(self, name, stub(bound))
@@ -118,6 +123,10 @@ class Api:
         """The first page of a source's chunks, with vectors."""
         request = ListSourceChunksRequest(source_id=source_id, page_size=1000, include_embeddings=True)
         return list(self.reader.ListSourceChunks(request).chunks)
+
+    def analyze(self, text: str) -> AnalyzeResponse:
+        """Analyze."""
+        return self.explanation.Analyze(AnalyzeRequest(text=text))
 
     def corpus(self) -> CorpusCounts:
         """The tenant's counts."""

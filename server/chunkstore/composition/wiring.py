@@ -15,6 +15,7 @@ from chunkstore.adapters.memory.store import InMemoryChunkStore
 from chunkstore.adapters.postgres.embedded import EmbeddedPostgres
 from chunkstore.adapters.postgres.mirror import MirroredChunkStore
 from chunkstore.adapters.postgres.store import PostgresChunkStore
+from chunkstore.composition.explainer import ChunkExplainer
 from chunkstore.composition.indexer import DocumentIndexer
 from chunkstore.composition.retriever import ChunkRetriever
 from chunkstore.composition.settings import Ranking, Settings, StoreKind
@@ -32,6 +33,7 @@ class Collaborators:
 
     chunks: ChunkStore
     retriever: ChunkRetriever
+    explainer: ChunkExplainer
     indexer: DocumentIndexer
 
 
@@ -54,6 +56,7 @@ async def opened(settings: Settings) -> AsyncIterator[Collaborators]:
             retriever=ChunkRetriever(
                 chunks=chunks, embeddings=embeddings, overfetch=settings.overfetch, max_k=settings.max_k
             ),
+            explainer=ChunkExplainer(chunks=chunks),
             indexer=DocumentIndexer(
                 chunks=chunks,
                 chunker=TextChunker(settings.chunk_size, settings.chunk_overlap),

@@ -21,6 +21,7 @@ from chunkstore.service.candidates import LexicalCandidateServicer, SemanticCand
 from chunkstore.service.chunk_purge import ChunkPurgeServicer
 from chunkstore.service.chunk_reader import ChunkReaderServicer
 from chunkstore.service.chunk_writer import ChunkWriterServicer
+from chunkstore.service.explanation import ExplanationServicer
 from chunkstore.service.health import HealthMonitor
 from chunkstore.service.indexing import IndexingServicer
 from chunkstore.service.interceptors.admission import Admission, AdmissionInterceptor
@@ -37,6 +38,8 @@ from chunkstore.v1 import (
     chunk_reader_service_pb2_grpc,
     chunk_writer_service_pb2,
     chunk_writer_service_pb2_grpc,
+    explanation_service_pb2,
+    explanation_service_pb2_grpc,
     indexing_service_pb2,
     indexing_service_pb2_grpc,
     lexical_candidate_service_pb2,
@@ -58,6 +61,7 @@ SERVICES: Final = tuple(
         semantic_candidate_service_pb2,
         chunk_purge_service_pb2,
         retrieval_service_pb2,
+        explanation_service_pb2,
         indexing_service_pb2,
         store_service_pb2,
     )
@@ -137,6 +141,9 @@ class ChunkstoreServer:
         chunk_purge_service_pb2_grpc.add_ChunkPurgeServiceServicer_to_server(ChunkPurgeServicer(chunks), server)
         retrieval_service_pb2_grpc.add_RetrievalServiceServicer_to_server(
             RetrievalServicer(retriever, chunks.dimension), server
+        )
+        explanation_service_pb2_grpc.add_ExplanationServiceServicer_to_server(
+            ExplanationServicer(collaborators.explainer), server
         )
         indexing_service_pb2_grpc.add_IndexingServiceServicer_to_server(indexing, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(
