@@ -77,10 +77,9 @@ class Segment:
         vector_rows: Rows,
         vectors: npt.NDArray[np.float32],
     ) -> Segment:
-        """The segment of these columns: n chunks, postings in any order, vectors of distinct, ascending rows."""
-        order = np.argsort(posting_keys, kind="stable")
-        sorted_keys = posting_keys[order]
-        starts = np.flatnonzero(np.diff(sorted_keys, prepend=sorted_keys[:1] - 1)) if order.size else order
+        """The segment of n chunks: postings of each key by ascending row, vectors of distinct, ascending rows."""
+        order, sorted_keys = sorted_stably(posting_keys)
+        starts = np.flatnonzero(np.append(True, sorted_keys[1:] != sorted_keys[:-1])[: order.size])
         norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
         return Segment(
             ids=ids,
@@ -219,6 +218,28 @@ class Segment:
             renumbered[self.vector_rows[embedded]],
             self.vectors[embedded],
         )
+
+
+def sorted_stably(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The order that sorts `keys` (m,), equal ones by position, and the keys in it; much faster than numpy's argsort.
+
+    Numbers made of a key's leading bits and its position are sorted as values, for which numpy has vector
+    instructions. The few keys, if they are digests, that agree in their leading bits alone are then sorted apart.
+    """
+    positions = np.int64((1 << keys.size.bit_length()) - 1)
+    order = keys & ~positions
+    order |= np.arange(keys.size)
+    order.sort()
+    order &= positions
+    ordered = keys[order]
+    unsorted = ordered[:-1][ordered[1:] < ordered[:-1]] & ~positions
+    if unsorted.size:
+        leading = ordered & ~positions
+        for bits in np.unique(unsorted):
+            span = slice(np.searchsorted(leading, bits), np.searchsorted(leading, bits, side="right"))
+            order[span] = order[span][np.argsort(ordered[span], kind="stable")]
+            ordered[span] = keys[order[span]]
+    return order, ordered
 
 
 def _joined(arrays: Sequence[npt.NDArray[ValueT]], dtype: type[ValueT]) -> npt.NDArray[ValueT]:

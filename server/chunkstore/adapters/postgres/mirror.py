@@ -14,7 +14,7 @@ import structlog
 
 from chunkstore.adapters.postgres import queries
 from chunkstore.adapters.postgres.conditions import condition
-from chunkstore.adapters.postgres.mirror_rows import PackedColumns
+from chunkstore.adapters.postgres.mirror_rows import ChunkColumns
 from chunkstore.adapters.postgres.pool import Database, Record, Transaction
 from chunkstore.adapters.postgres.rows import RowReader, chunk_of, neighbors_of, packed_ids, source_of
 from chunkstore.adapters.postgres.settings import require_match, settings_from
@@ -44,7 +44,7 @@ ValueT = TypeVar("ValueT")
 
 DEFAULT_MEMORY: Final = 2 * 1024**3
 
-_ROWS_AT_ONCE: Final = 4096
+_ROWS_AT_ONCE: Final = 2048
 # Bytes of a chunk beside its vector and postings, and of a posting; of a vector beside its floats and codes.
 _CHUNK_BYTES: Final = 64
 _POSTING_BYTES: Final = 8
@@ -346,13 +346,20 @@ class MirroredChunkStore(PostgresChunkStore):
     async def _changed_since(
         self, revision: int, tenant_id: TenantId, index: CorpusIndex, transaction: Transaction
     ) -> CorpusIndex:
-        columns = PackedColumns()
+        columns = ChunkColumns(self.dimension)
+        loop = asyncio.get_running_loop()
+        decoding: asyncio.Future[None] | None = None
+        # One batch is decoded, in a thread, while the next is on its way.
         async for records in transaction.batches(_ROWS_AT_ONCE, queries.INDEXED_CHUNKS, tenant_id, revision):
-            columns.extend(records)
+            if decoding is not None:
+                await decoding
+            decoding = loop.run_in_executor(None, columns.extend, records)
+        if decoding is not None:
+            await decoding
         gone: list[bytes] = []
         if index.chunk_count:
             gone = [row["id"] for row in await transaction.fetch(queries.REMOVED_SINCE, tenant_id, revision)]
-        return await asyncio.to_thread(_changed, index, gone, columns, self.dimension)
+        return await asyncio.to_thread(_changed, index, gone, columns)
 
     def _fits(self, row: Record, tenant_id: TenantId, mirror: _Mirror) -> bool:
         """Whether the tenant may be in memory; that it may not is logged when it becomes so."""
@@ -367,10 +374,10 @@ class MirroredChunkStore(PostgresChunkStore):
         return vectors + int(row["chunk_count"]) * _CHUNK_BYTES + int(row["total_length"]) * _POSTING_BYTES
 
 
-def _changed(index: CorpusIndex, gone: Sequence[bytes], columns: PackedColumns, dimension: int) -> CorpusIndex:
+def _changed(index: CorpusIndex, gone: Sequence[bytes], columns: ChunkColumns) -> CorpusIndex:
     removed = [ChunkId(identifier.hex()) for identifier in {*gone, *columns.ids}] if index.chunk_count else []
     index = index.without(removed) if removed else index
-    index = index.with_segment(columns.segment(dimension)) if columns.ids else index
+    index = index.with_segment(columns.segment()) if columns.ids else index
     return index.warmed()
 
 

@@ -208,7 +208,7 @@ FROM chunkstore.corpora WHERE tenant_id = $1
 """  # noqa: S608 - of what `conditions` writes
 
 
-# Rows of mirror_rows.Columns: those of all chunks ($2 = 0 being before any), or of the ones written since a revision.
+# Rows of mirror_rows.ChunkColumns: of all chunks ($2 = 0 being before any), or of the ones written since a revision.
 INDEXED_CHUNKS: Final = """
 SELECT id, doc_length, array_send(term_keys) AS keys, array_send(term_frequencies) AS frequencies,
     vector_send(embedding) AS embedding
