@@ -294,3 +294,36 @@ async def test_a_row_fits_whatever_else_is_in_it(dsn: str, dimension: int) -> No
         assert await store.get(tenant, chunk.id, with_embedding=True) == chunk
         assert await store.get_by_entity(tenant, chunk.entity_ids[0], limit=1) == [chunk.with_embedding(None)]
         assert [source.source_id for source in await store.list_sources(tenant, limit=1)] == ["é" * 256]
+
+
+async def test_three_chunks_of_100_words_share_a_page(dsn: str) -> None:
+    """Beside 384 dimensions and their postings, the text moves out; what a ranking reads stays in the row."""
+    choice = np.random.default_rng(5)
+    vocabulary = ["".join(letters) for letters in choice.choice(list("bcdfgklmnp"), size=(300, 6))]
+    chunks = []
+    for n in range(90):
+        text = " ".join(choice.choice(vocabulary, size=100))
+        vector = choice.normal(size=384).astype(np.float32)
+        chunks.append(StoredChunk(f"s{n}", text, 0, 0, len(text), embedding=vector))
+    async with opened(dsn, dimension=384) as store, connected(dsn) as connection:
+        await store.upsert_many(TENANT, chunks)
+        assert await connection.fetchval("SELECT pg_relation_size('chunkstore.chunks') / 8192") == 30
+        assert await store.get(TENANT, chunks[0].id, with_embedding=True) == chunks[0]
+
+
+async def test_a_row_that_was_written_before_a_page_held_three_is_read_and_replaced(dsn: str) -> None:
+    """Rows of the first two migrations stay as they are; those written after the third are short."""
+    text = " ".join(f"word{n}" for n in range(100))
+    chunk = StoredChunk("s", text, 0, 0, len(text), embedding=np.ones(384, np.float32))
+    in_row = "SELECT pg_column_size(text) FROM chunkstore.chunks"
+    async with opened(dsn, dimension=384) as store, connected(dsn) as connection:
+        await connection.execute("ALTER TABLE chunkstore.chunks SET (toast_tuple_target = 8160)")
+        await connection.execute("DELETE FROM chunkstore.schema_migrations WHERE number >= 3")
+        await store.upsert_many(TENANT, [chunk])
+        assert await connection.fetchval(in_row) > len(text)
+        async with opened(dsn, dimension=384) as newer:
+            assert await newer.get(TENANT, chunk.id, with_embedding=True) == chunk
+            changed = StoredChunk("s", text, 1, 0, len(text), embedding=chunk.embedding)
+            await newer.upsert_many(TENANT, [changed])
+            assert await newer.get(TENANT, chunk.id, with_embedding=True) == changed
+            assert await connection.fetchval(in_row) < len(text)

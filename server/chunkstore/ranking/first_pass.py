@@ -16,7 +16,8 @@ from chunkstore.domain.similarity import Vector
 MIN_VECTORS: Final = 8192
 
 _LEVELS: Final = 127
-_ROWS_AT_ONCE: Final = 4096
+# Few enough for a core's own cache.
+_ROWS_AT_ONCE: Final = 256
 _MOST_AT_ONCE: Final = 32
 # Room for the rounding of the bounds themselves, in float32.
 _SLACK: Final = 4e-6
