@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -171,14 +172,73 @@ def test_a_bad_option_ends_the_start_and_is_named(arguments: tuple[str, ...], na
     assert "Traceback" not in ran.stderr
 
 
-def test_eval_measures_a_collection_over_the_wire(tmp_path: Path) -> None:
-    lines = [{"_id": "1", "title": "Refunds", "text": "ten days"}, {"_id": "2", "title": "Visas", "text": "six weeks"}]
-    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "refund days"}))
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
-    options = ("--store", "memory", "--embeddings", "hashing", "--dimension", "8", "--json")
-    report = json.loads(_run("eval", str(tmp_path), *options).stdout)
-    assert report["store"] == "memory"
-    assert report["results"]["lexical"] == {"ndcg@10": 1.0, "recall@100": 1.0}
-    assert set(report["results"]) == {"lexical", "semantic", "hybrid"}
+class TestEval:
+    OPTIONS = ("--store", "memory", "--embeddings", "hashing", "--dimension", "8")
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "my collection"
+        (folder / "qrels").mkdir(parents=True)
+        lines = [
+            {"_id": "1", "title": "Refunds", "text": "ten days"},
+            {"_id": "2", "title": "Visas", "text": "six weeks for BX-7741"},
+        ]
+        (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "refund days"}))
+        (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\nq\tgone\t1\n")
+        return folder
+
+    def test_it_measures_a_collection_over_the_wire(self, folder: Path) -> None:
+        report = json.loads(_run("eval", str(folder), *self.OPTIONS, "--json").stdout)
+        assert (report["collection"], report["store"], report["queries"]) == ("my collection", "memory", 1)
+        ideal = 1 + 1 / math.log2(3)
+        assert report["results"]["lexical"] == {"ndcg@10": pytest.approx(1 / ideal), "mrr": 1.0, "recall@100": 0.5}
+        assert set(report["results"]) == {"lexical", "semantic", "hybrid"}
+        assert report["intervals"]["lexical"]["mrr"] == [1.0, 1.0]
+        assert report["judged_documents_missing"] == 1
+        assert [(one["first"], one["second"]) for one in report["comparisons"]] == [
+            ("semantic", "lexical"),
+            ("hybrid", "lexical"),
+            ("hybrid", "semantic"),
+        ]
+        assert report["identifiers"]["queries"] == 1
+        assert (report["identifiers"]["mrr"]["lexical"], report["identifiers"]["mrr"]["hybrid"]) == (1.0, 1.0)
+
+    def test_it_writes_each_querys_figures_and_a_drawing(self, folder: Path, tmp_path: Path) -> None:
+        table, drawing = tmp_path / "queries.csv", tmp_path / "figures.svg"
+        ran = _run("eval", str(folder), *self.OPTIONS, "--per-query", str(table), "--plot", str(drawing))
+        assert ran.returncode == 0, ran.stderr
+        assert "my collection on memory: 2 documents, 1 queries" in ran.stdout
+        rows = table.read_text().splitlines()
+        assert rows[0] == "query,mode,ndcg@10,mrr,recall@100"
+        assert rows[1].startswith("q,lexical,0.6131")
+        assert rows[1].endswith(",1.0,0.5")
+        assert "<svg" in drawing.read_text()
+
+    def test_it_measures_the_lexical_mode_alone_without_embeddings(self, folder: Path) -> None:
+        options = ("--store", "memory", "--embeddings", "none", "--dimension", "8", "--json")
+        assert set(json.loads(_run("eval", str(folder), *options).stdout)["results"]) == {"lexical"}
+
+    @pytest.mark.parametrize(
+        ("options", "named"),
+        [
+            (("--per-query", "absent/queries.csv"), "--per-query"),
+            (("--plot", "absent/figures.svg"), "--plot"),
+            (("--plot", "figures.doc"), "--plot"),
+            (("--split", "dev"), "qrels: holds test"),
+        ],
+    )
+    def test_a_bad_option_is_named_before_anything_is_measured(
+        self, folder: Path, options: tuple[str, ...], named: str
+    ) -> None:
+        ran = _run("eval", str(folder), *self.OPTIONS, *options)
+        assert ran.returncode != 0
+        assert named in ran.stderr
+        assert "Traceback" not in ran.stderr
+        assert "health" not in ran.stderr
+
+    def test_a_malformed_line_ends_it_with_one_line_that_names_it(self, folder: Path) -> None:
+        (folder / "queries.jsonl").write_text("oops")
+        ran = _run("eval", str(folder), *self.OPTIONS)
+        assert ran.returncode == 1
+        assert ran.stderr.splitlines() == [f"chunkstore: {folder / 'queries.jsonl'}, line 1: is no JSON"]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import dataclasses
+import importlib.util
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import ir_measures
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
+from chunkstore.cli.collection import Collection, read_collection
 from chunkstore.cli.logs import configure_logs
 from chunkstore.cli.options import (
     DEFAULTS,
@@ -31,21 +32,23 @@ from chunkstore.cli.options import (
     StoreOption,
     settings_of,
 )
-from chunkstore.cli.query import MODES
-from chunkstore.client import ChunkstoreClient, Document
 from chunkstore.composition.settings import Settings, StoreKind
 from chunkstore.composition.wiring import opened
 from chunkstore.service.server import ChunkstoreServer
-from chunkstore.v1 import indexing_service_pb2
 
-DEPTH = 100
-MEASURES = {"ndcg@10": ir_measures.nDCG @ 10, "recall@100": ir_measures.R @ 100}
+if TYPE_CHECKING:
+    from chunkstore.cli.measuring import Report
+
+PLOT_SUFFIXES = (".pdf", ".png", ".svg")
 
 
 def evaluate(
     folder: Annotated[
         Path, typer.Argument(exists=True, file_okay=False, metavar="DIR", help="A collection in the BEIR format.")
     ],
+    split: Annotated[
+        str | None, typer.Option(help="Which file of qrels/. Default: test, or the only one.", show_default=False)
+    ] = None,
     store: StoreOption = DEFAULTS.store,
     dsn: DsnOption = None,
     data_dir: DataDirOption = None,
@@ -55,34 +58,60 @@ def evaluate(
     embeddings_api_key: EmbeddingsApiKeyOption = None,
     dimension: DimensionOption = None,
     as_json: JsonOption = False,
+    per_query: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write each query's figures as CSV.", show_default=False)
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the figures: .pdf, .png or .svg. Needs chunkstore[plot]."),
+    ] = None,
 ) -> None:
-    """Index a graded collection, a passage a document, and measure each mode over the wire: nDCG@10 and recall@100.
+    """Index a graded collection, a passage a document, and measure each way of retrieving over the wire.
 
-    Starts a server of its own on a free port. Without --dsn or --data-dir the database is a temporary one.
+    nDCG@10, mean reciprocal rank and recall@100, with 95 % bootstrap intervals and paired randomisation tests; and the
+    reciprocal rank of passages that alone hold an identifier, asked for by it. Starts a server of its own on a free
+    port, and removes what it stored. Without --dsn or --data-dir the database is a temporary one.
     """
     configure_logs()
     options = {name: value for name, value in locals().items() if name in Settings.model_fields}
+    check_outputs(per_query, plot)
+    collection = read_collection(folder, split)
     with tempfile.TemporaryDirectory() as temporary:
         if store is StoreKind.POSTGRES and dsn is None and data_dir is None:
             options["data_dir"] = Path(temporary) / "postgres"
         settings = settings_of(**options, address="127.0.0.1:0")
-        results = asyncio.run(_evaluate(settings, folder, quiet=as_json))
-    report = {"collection": folder.resolve().name, "store": store.value, "results": results}
+        report = asyncio.run(_evaluate(settings, collection, quiet=as_json))
+    if per_query is not None:
+        _write_per_query(report, per_query)
+    if plot is not None:
+        from chunkstore.cli.plot import draw
+
+        draw(report, plot)
     if as_json:
-        typer.echo(json.dumps(report))
-        return
-    table = Table(title=f"{report['collection']} on {report['store']}")
-    table.add_column("mode")
-    for name in MEASURES:
-        table.add_column(name, justify="right")
-    for mode, figures in results.items():
-        table.add_row(mode, *(f"{figures[name]:.4f}" for name in MEASURES))
-    Console().print(table)
+        typer.echo(json.dumps(_as_json(report, settings)))
+    else:
+        _print(report, settings, Console())
 
 
-async def _evaluate(settings: Settings, folder: Path, *, quiet: bool) -> dict[str, dict[str, float]]:
+def check_outputs(per_query: Path | None, plot: Path | None) -> None:
+    """End the command before the work where its files could not be written."""
+    for option, path in (("--per-query", per_query), ("--plot", plot)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise typer.BadParameter(f"{option}: must be a file in an existing folder")
+    if plot is not None and plot.suffix not in PLOT_SUFFIXES:
+        raise typer.BadParameter(f"--plot: must end in {', '.join(PLOT_SUFFIXES)}")
+    if plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise typer.BadParameter("--plot: needs matplotlib, of the extra `plot`: pip install 'chunkstore[plot]'")
+
+
+async def _evaluate(settings: Settings, collection: Collection, *, quiet: bool) -> Report:
+    # Loading the measures takes a second, which the other commands need not spend.
+    from chunkstore.cli.measuring import measure
+
     async with _serving(settings) as address:
-        return await asyncio.to_thread(_measure, address, folder, quiet)
+        return await asyncio.to_thread(
+            measure, address, collection, has_embeddings=settings.embeddings != "none", quiet=quiet
+        )
 
 
 @asynccontextmanager
@@ -95,38 +124,52 @@ async def _serving(settings: Settings) -> AsyncIterator[str]:
             await server.stop()
 
 
-def _measure(address: str, folder: Path, quiet: bool) -> dict[str, dict[str, float]]:
-    qrels = list(_qrels(folder))
-    judged = {judgement.query_id for judgement in qrels}
-    queries = {line["_id"]: line["text"] for line in _lines(folder / "queries.jsonl") if line["_id"] in judged}
-    with ChunkstoreClient(address, f"eval-{folder.resolve().name}"[:128], timeout=120.0) as client:
-        client.index_documents(_documents(folder))
-        results = {}
-        for mode, wire_mode in sorted(MODES.items(), key=lambda item: item[0] != "lexical"):
-            run = [
-                ir_measures.ScoredDoc(identifier, hit.chunk.source_id, -float(rank))
-                for identifier, text in track(queries.items(), mode, console=Console(stderr=True, quiet=quiet))
-                for rank, hit in enumerate(client.retrieve_chunks(text, k=DEPTH, mode=wire_mode).chunks)
-            ]
-            figures = ir_measures.calc_aggregate(MEASURES.values(), qrels, run)
-            results[mode.value] = {name: float(figures[measure]) for name, measure in MEASURES.items()}
-    return results
+def _write_per_query(report: Report, path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["query", "mode", *report.measures])
+        for mode, figures in report.per_query.items():
+            rows.writerows([query, mode, *map(str, values.values())] for query, values in figures.items())
 
 
-def _documents(folder: Path) -> Iterator[Document]:
-    for line in _lines(folder / "corpus.jsonl"):
-        text = f"{line.get('title', '')} {line['text']}"
-        yield Document(line["_id"], text, indexing_service_pb2.DOCUMENT_FORMAT_PASSAGE)
+def _as_json(report: Report, settings: Settings) -> dict[str, object]:
+    collection = report.collection
+    return {
+        "collection": collection.name,
+        "store": settings.store.value,
+        "analyzer": settings.analyzer,
+        "embeddings": settings.embeddings,
+        "documents": len(collection.documents),
+        "queries": len(collection.queries),
+        "judged_documents_missing": report.missing,
+        "results": report.results,
+        "intervals": report.intervals,
+        "comparisons": [dataclasses.asdict(comparison) for comparison in report.comparisons],
+        "identifiers": {"queries": report.identifier_queries, "mrr": report.identifier_mrr},
+    }
 
 
-def _qrels(folder: Path) -> Iterator[ir_measures.Qrel]:
-    with (folder / "qrels" / "test.tsv").open(newline="") as rows:
-        for row in csv.DictReader(rows, delimiter="\t"):
-            yield ir_measures.Qrel(row["query-id"], row["corpus-id"], int(row["score"]))
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open() as lines:
-        for line in lines:
-            if line.strip():
-                yield json.loads(line)
+def _print(report: Report, settings: Settings, console: Console) -> None:
+    collection = report.collection
+    title = f"{collection.name} on {settings.store.value}: {len(collection.documents)} documents"
+    table = Table(title=f"{title}, {len(collection.queries)} queries")
+    table.add_column("mode")
+    for name in report.measures:
+        table.add_column(f"{name} (95 %)", justify="right")
+    if report.identifier_queries:
+        table.add_column("identifiers, mrr", justify="right")
+    for mode, figures in report.results.items():
+        intervals = report.intervals[mode]
+        cells = [f"{figures[name]:.4f} ({intervals[name][0]:.3f}-{intervals[name][1]:.3f})" for name in report.measures]
+        if report.identifier_queries:
+            cells.append(f"{report.identifier_mrr[mode]:.4f}")
+        table.add_row(mode, *cells)
+    console.print(table)
+    for one in report.comparisons:
+        low, high = one.interval
+        difference = f"{one.difference:+.4f} ({low:+.4f} to {high:+.4f}), p {one.p:.4f}"
+        console.print(f"{one.measure}, {one.first} - {one.second}: {difference}")
+    if report.identifier_queries:
+        console.print(f"identifiers: {report.identifier_queries} queries, each a token that one document alone holds")
+    if report.missing:
+        console.print(f"{report.missing} relevant documents of the judgements are not in the corpus")

@@ -12,6 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import typer
 
+from chunkstore.cli.collection import EvaluationError
 from chunkstore.cli.evaluate import evaluate
 from chunkstore.cli.index import index
 from chunkstore.cli.maintain import backfill, migrate
@@ -42,7 +43,7 @@ def main() -> None:
     """Run the command line. A failure of our own, or of a call, ends with one line on stderr and exit code 1."""
     try:
         app()
-    except (ChunkstoreError, ServiceError) as error:
+    except (ChunkstoreError, EvaluationError, ServiceError) as error:
         print(f"chunkstore: {error}", file=sys.stderr)
         sys.exit(1)
 

@@ -1,0 +1,140 @@
+"""Measures a graded collection through a running server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from chunkstore.cli.collection import Collection, EvaluationError
+from chunkstore.cli.measures import DEPTH, MEASURES, Comparison, comparisons, interval, mean, measured
+from chunkstore.client import ChunkstoreClient, Document, DocumentsFailedError
+from chunkstore.v1 import chunk_purge_service_pb2, chunk_purge_service_pb2_grpc, indexing_service_pb2
+from chunkstore.v1 import retrieval_service_pb2 as pb
+
+MODES: Final = {
+    "lexical": pb.RETRIEVAL_MODE_LEXICAL,
+    "semantic": pb.RETRIEVAL_MODE_SEMANTIC,
+    "hybrid": pb.RETRIEVAL_MODE_HYBRID,
+}
+IDENTIFIER_QUERIES: Final = 200
+
+
+class NotMeasurableError(EvaluationError):
+    """The server did not store a document of the collection, or gave an answer that lacks a channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Figures of each mode: each query's, their means by measure, the 95 % intervals of these, and the differences.
+
+    `identifier_mrr` is the mean reciprocal rank, by mode, of the documents that alone hold an identifier, over
+    `identifier_queries` queries of such; empty where the corpus has none. `missing` counts relevant documents that
+    the corpus lacks.
+    """
+
+    collection: Collection
+    per_query: Mapping[str, Mapping[str, Mapping[str, float]]]
+    results: Mapping[str, Mapping[str, float]]
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
+    comparisons: Sequence[Comparison]
+    identifier_queries: int
+    identifier_mrr: Mapping[str, float]
+    missing: int
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of the measures."""
+        return list(MEASURES)
+
+
+def measure(address: str, collection: Collection, *, has_embeddings: bool, quiet: bool) -> Report:
+    """Index the collection as a tenant of its own, ask its queries in each mode, and remove the tenant.
+
+    Without embeddings there is the lexical mode alone. Raises NotMeasurableError, and ServiceError of the calls.
+    """
+    tenant = f"eval-{uuid.uuid4().hex}"
+    modes = MODES if has_embeddings else {"lexical": MODES["lexical"]}
+    console = Console(stderr=True, quiet=quiet)
+    try:
+        with ChunkstoreClient(address, tenant, timeout=120.0) as client:
+            _index(client, collection)
+            identifiers = collection.identifier_queries(IDENTIFIER_QUERIES)
+            rankings, places = {}, {}
+            for name, mode in modes.items():
+                asked = _Asked(client, mode)
+                rankings[name] = {
+                    query: asked.ranking(text)
+                    for query, text in track(collection.queries.items(), name, console=console)
+                }
+                places[name] = [
+                    _reciprocal_rank(asked.ranking(token), document) for token, document in identifiers.items()
+                ]
+    finally:
+        _purge(address, tenant)
+    return _report(collection, rankings, places if identifiers else {})
+
+
+def _report(
+    collection: Collection, rankings: Mapping[str, Mapping[str, Sequence[str]]], places: Mapping[str, Sequence[float]]
+) -> Report:
+    per_query = {name: measured(collection, ranking) for name, ranking in rankings.items()}
+    columns = {
+        name: {measure: np.array([one[measure] for one in figures.values()]) for measure in MEASURES}
+        for name, figures in per_query.items()
+    }
+    relevant = {doc for grades in collection.grades.values() for doc, grade in grades.items() if grade > 0}
+    return Report(
+        collection=collection,
+        per_query=per_query,
+        results={name: {of: float(column.mean()) for of, column in by.items()} for name, by in columns.items()},
+        intervals={name: {of: interval(column) for of, column in by.items()} for name, by in columns.items()},
+        comparisons=comparisons(columns),
+        identifier_queries=max(map(len, places.values()), default=0),
+        identifier_mrr={name: mean(values) for name, values in places.items()},
+        missing=len(relevant - collection.documents.keys()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Asks a server in one mode."""
+
+    client: ChunkstoreClient
+    mode: pb.RetrievalMode.ValueType
+
+    def ranking(self, query: str) -> list[str]:
+        answer = self.client.retrieve_chunks(query, k=DEPTH, mode=self.mode)
+        if answer.partial:
+            reasons = sorted({report.reason for report in answer.channels if report.reason})
+            raise NotMeasurableError(f"an answer lacks a channel: {', '.join(reasons)}")
+        return [hit.chunk.source_id for hit in answer.chunks]
+
+
+def _index(client: ChunkstoreClient, collection: Collection) -> None:
+    try:
+        client.index_documents(_documents(collection))
+    except DocumentsFailedError as error:
+        first = error.report.failures[0]
+        raise NotMeasurableError(f"{error}; the first is document {first.ordinal + 1}: {first.error.message}") from None
+
+
+def _documents(collection: Collection) -> Iterable[Document]:
+    passage = indexing_service_pb2.DOCUMENT_FORMAT_PASSAGE
+    return (Document(identifier, text, passage) for identifier, text in collection.documents.items())
+
+
+def _reciprocal_rank(ranking: Sequence[str], document: str) -> float:
+    return 1.0 / (ranking.index(document) + 1) if document in ranking else 0.0
+
+
+def _purge(address: str, tenant: str) -> None:
+    with grpc.insecure_channel(address) as channel:
+        stub = chunk_purge_service_pb2_grpc.ChunkPurgeServiceStub(channel)
+        stub.PurgeTenant(chunk_purge_service_pb2.PurgeTenantRequest(), metadata=(("x-tenant-id", tenant),))
