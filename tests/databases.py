@@ -9,9 +9,9 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -70,6 +70,16 @@ async def run_sql(dsn: str, sql: str) -> None:
         await connection.execute(sql)
 
 
+@dataclass(frozen=True)
+class Hold:
+    """A place in a conversation with a server: `reached` when it is there, where it stays until `released`."""
+
+    request: bytes
+    is_reached: Callable[[bytes], bool]
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Wire:
     """A Unix socket in front of a server's; cutting it ends every connection and refuses new ones until mended."""
 
@@ -80,6 +90,17 @@ class Wire:
         self.dsn = urlunsplit(parts._replace(query=f"host={self._folder}"))
         self._listener: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._next_hold: Hold | None = None
+        self._holds: list[Hold] = []
+
+    def hold(self, request: bytes, is_reached: Callable[[bytes], bool]) -> Hold:
+        """Keep back the server's answer on the first connection on which `request` is sent from now on.
+
+        What passes is what came before `is_reached` held of all bytes that the server has sent since the request.
+        """
+        hold = self._next_hold = Hold(request, is_reached)
+        self._holds.append(hold)
+        return hold
 
     async def mend(self) -> None:
         """Let connections through."""
@@ -93,6 +114,8 @@ class Wire:
             self._listener = None
         for writer in tuple(self._open):
             writer.transport.abort()
+        for hold in self._holds:
+            hold.released.set()
 
     async def __aenter__(self) -> Wire:
         await self.mend()
@@ -106,14 +129,50 @@ class Wire:
         upstream_reader, upstream = await asyncio.open_unix_connection(self._server_socket)
         self._open |= {writer, upstream}
         try:
-            await asyncio.gather(_pump(reader, upstream), _pump(upstream_reader, writer))
+            held = _Held(self)
+            await asyncio.gather(
+                _pump(reader, upstream, held.before_request), _pump(upstream_reader, writer, held.before_answer)
+            )
         finally:
             self._open -= {writer, upstream}
 
+    def _taken_hold(self, request: bytes) -> Hold | None:
+        hold = self._next_hold
+        if hold is None or hold.request not in request:
+            return None
+        self._next_hold = None
+        return hold
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+class _Held:
+    """A connection's part in its wire's holds."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._hold: Hold | None = None
+        self._answered = b""
+
+    async def before_request(self, data: bytes) -> None:
+        hold = self._wire._taken_hold(data)
+        if hold is not None:
+            self._hold, self._answered = hold, b""
+
+    async def before_answer(self, data: bytes) -> None:
+        if self._hold is None:
+            return
+        self._answered += data
+        if self._hold.is_reached(self._answered):
+            self._hold.reached.set()
+            await self._hold.released.wait()
+            self._hold = None
+
+
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, before: Callable[[bytes], Awaitable[None]]
+) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(1 << 16):
+            await before(data)
             writer.write(data)
             await writer.drain()
     writer.close()

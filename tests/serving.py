@@ -21,11 +21,18 @@ def serving(*args: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
     `env` is added to this process's environment. The server is killed at the end. Raises RuntimeError if it ends, or
     takes a minute, without saying that it listens.
     """
+    with server_process(*args, env=env) as (_, address):
+        yield address
+
+
+@contextmanager
+def server_process(*args: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """As `serving`, but yields the process too, so that it can be killed."""
     command = [sys.executable, "-m", "chunkstore.cli.main", "serve", "--address", "127.0.0.1:0", *args]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
     assert process.stdout is not None
     try:
-        yield _address(process, process.stdout)
+        yield process, _address(process, process.stdout)
     finally:
         process.kill()
         process.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
 from chunkstore.domain.errors import SnapshotExpiredError, StoreUnavailableError
-from chunkstore.domain.results import MirrorInfo, MirrorState
+from chunkstore.domain.results import MirrorInfo, MirrorState, WriteResult
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import ChunkStore, CorpusSnapshot, SourceReplacement
@@ -65,7 +66,8 @@ async def _answer(store: ChunkStore, tenant: TenantId = TENANT, limit: int = 50)
         lexical = await corpus.lexical_candidates(["alpha", "gamma", "absent"], limit)
         semantic = await corpus.semantic_candidates(QUERY, limit)
         ids = [*lexical.ranking.ids, *semantic.ids]
-        return corpus.counts, lexical, semantic, await corpus.chunks(ids, with_embeddings=True)
+        around = await corpus.source_ids(ids), await corpus.neighbors(ids, before=2, after=1)
+        return corpus.counts, lexical, semantic, await corpus.chunks(ids, with_embeddings=True), around
 
     return await read_corpus(store, tenant, work)
 
@@ -102,30 +104,132 @@ async def test_two_mirrors_agree_with_sql_after_every_write_of_either(
         assert await _answer(other) == expected
 
 
-async def test_a_read_is_never_older_than_the_last_acknowledged_write_of_another_server(
-    stores: Stores,
+Content = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class _History:
+    """What was acknowledged of one tenant: by revision, the source that changed, its texts and who wrote them."""
+
+    tenant: TenantId
+    writes: dict[int, tuple[str, Content]] = field(default_factory=dict)
+
+    @property
+    def acknowledged(self) -> int:
+        return max(self.writes, default=0)
+
+    def content(self, revision: int) -> Content:
+        sources = {source: content for at, (source, content) in sorted(self.writes.items()) if at <= revision}
+        return frozenset(item for content in sources.values() for item in content)
+
+
+def _content(chunks: Sequence[StoredChunk]) -> Content:
+    return frozenset((chunk.text, str(chunk.metadata["written"])) for chunk in chunks)
+
+
+async def _write_and_read_at_random(store: MirroredChunkStore, history: _History, name: str, seed: int) -> list[Any]:
+    """Replace and read in turn as `seed` has it; what was read: the revision and the content."""
+    choice, reads = random.Random(seed), []
+    for step in range(25):
+        if choice.random() < 0.5:
+            source = f"s{choice.randrange(3)}"
+            # A text that was there before keeps its id, and only the row tells that it was written again.
+            texts = choice.sample([f"alpha {source} {number}" for number in range(4)], k=choice.randrange(4))
+            chunks = [
+                StoredChunk(source, text, 0, 0, len(text), metadata={"written": f"{name} {step}"}, embedding=VECTORS[0])
+                for text in texts
+            ]
+            [written] = await store.replace_sources(history.tenant, [SourceReplacement(source, chunks)])
+            assert isinstance(written, WriteResult)
+            history.writes[written.revision] = source, _content(chunks)
+            continue
+        floor = history.acknowledged
+        counts, _, semantic, rows = await _answer(store, history.tenant)
+        assert counts.revision >= floor
+        assert counts.chunk_count == counts.embedded_count == len(semantic)
+        reads.append((counts.revision, _content(rows)))
+    return reads
+
+
+@pytest.mark.parametrize("memory", [DEFAULT_MEMORY, 800], ids=["room", "no-room"])
+async def test_two_servers_that_write_and_read_at_once_read_whole_states_not_older_than_any_acknowledged_write(
+    stores: Stores, memory: int
 ) -> None:
-    reader, writer, _ = stores
-    acknowledged = 0
+    """With memory for both tenants, or so little that they drop each other and outgrow it, in one of the servers."""
+    one, other, sql = stores
+    other.mirror_memory = memory
+    seen_events: set[str] = set()
+    for seed in range(8):
+        histories = [_History(TenantId(f"{tenant}{seed}")) for tenant in "ab"]
+        workers = [(store, history, worker) for store in (one, other) for history in histories for worker in range(2)]
+        with capture_logs() as logs:
+            reads = await asyncio.gather(
+                *(
+                    _write_and_read_at_random(store, history, f"{number}", 100 * seed + number)
+                    for number, (store, history, _) in enumerate(workers)
+                )
+            )
+        seen_events |= {line["event"] for line in logs}
+        for (_, history, _), seen in zip(workers, reads, strict=True):
+            assert all(content == history.content(revision) for revision, content in seen)
+        for history in histories:
+            expected = await _answer(sql, history.tenant)
+            assert _content(expected[3]) == history.content(history.acknowledged)
+            assert await _answer(one, history.tenant) == await _answer(other, history.tenant) == expected
+    without_room = {"mirror evicted", "mirror does not fit"}
+    assert seen_events & without_room == (set() if memory == DEFAULT_MEMORY else without_room)
+    assert seen_events - without_room <= {"mirror loaded", "mirror caught up"}
 
-    async def write() -> None:
-        nonlocal acknowledged
-        for version in range(1, 301):
-            await _replace(writer, "s", [_chunk("s", f"alpha {part} v{version}", part) for part in range(3)])
-            acknowledged = version
 
-    writing = asyncio.create_task(write())
-    reads = 0
-    while not writing.done():
-        floor = acknowledged
-        rows = (await _answer(reader))[3]
-        versions = {int(chunk.text.rsplit("v", 1)[1]) for chunk in rows}
-        assert len(versions) <= 1, "a mixture of two versions"
-        assert not floor or len(rows) == 3
-        assert min(versions, default=0) >= floor
-        reads += 1
-    await writing
-    assert reads > 10
+@pytest.mark.parametrize("written", ["a neighbour goes", "a neighbour comes", "another source"])
+async def test_neighbours_are_of_the_ranked_revision(stores: Stores, written: str) -> None:
+    """Excludes reading what stands around a hit as of a later commit, which no row of the hit tells of."""
+    mirror, other, _ = stores
+    hit, last = _chunk("s", "alpha", 5), _chunk("s", "gamma", 9)
+    await _replace(mirror, "s", [_chunk("s", "beta", 2), hit, last])
+    await _answer(mirror)
+    runs = 0
+
+    async def work(corpus: CorpusSnapshot) -> tuple[int, list[StoredChunk]]:
+        nonlocal runs
+        runs += 1
+        found = await corpus.lexical_candidates(["alpha"], 5)
+        if runs == 1:
+            assert isinstance(corpus, MirrorSnapshot)
+            await corpus.require_current()
+            if written == "a neighbour goes":
+                await _replace(other, "s", [hit, last])
+            elif written == "a neighbour comes":
+                await other.upsert_many(TENANT, [_chunk("s", "delta", 4)])
+            else:
+                await _replace(other, "t", [_chunk("t", "delta")])
+        [window] = await corpus.neighbors(found.ranking.ids, before=1, after=10)
+        return corpus.counts.revision, await corpus.chunks(window)
+
+    revision, chunks = await read_corpus(mirror, TENANT, work)
+    texts = {
+        "a neighbour goes": ["alpha", "gamma"],
+        "a neighbour comes": ["delta", "alpha", "gamma"],
+        "another source": ["beta", "alpha", "gamma"],
+    }
+    assert (revision, [chunk.text for chunk in chunks], runs) == (2, texts[written], 2)
+
+
+async def test_the_source_of_a_chunk_that_goes_after_it_was_ranked_is_not_told(stores: Stores) -> None:
+    mirror, other, _ = stores
+    await _replace(mirror, "s", [_chunk("s", "alpha")])
+    await _answer(mirror)
+    async with mirror.snapshot(TENANT) as corpus:
+        assert isinstance(corpus, MirrorSnapshot)
+        ids = (await corpus.lexical_candidates(["alpha"], 5)).ranking.ids
+        assert await corpus.source_ids(ids) == ["s"]
+        assert await corpus.source_ids([]) == []
+        assert await corpus.neighbors([], before=1, after=1) == []
+        await other.purge_source(TENANT, "s")
+        with pytest.raises(SnapshotExpiredError):
+            await corpus.source_ids(ids)
+        with pytest.raises(SnapshotExpiredError):
+            await corpus.neighbors(ids, before=0, after=0)
 
 
 async def test_a_row_that_goes_after_it_was_ranked_is_ranked_again(

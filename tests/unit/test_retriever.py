@@ -82,6 +82,14 @@ class SpySnapshot:
         self.calls.append(("chunks", len(ids)))
         return await self.inner.chunks(ids, with_embeddings=with_embeddings)
 
+    async def source_ids(self, ids: Sequence[Any]) -> list[str]:
+        self.calls.append(("source_ids", len(ids)))
+        return await self.inner.source_ids(ids)
+
+    async def neighbors(self, ids: Sequence[Any], *, before: int, after: int) -> list[list[Any]]:
+        self.calls.append(("neighbors", len(ids), before, after))
+        return await self.inner.neighbors(ids, before=before, after=after)
+
 
 async def _at_once(_: str) -> None:
     """Wait for nothing."""

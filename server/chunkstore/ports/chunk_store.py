@@ -155,7 +155,19 @@ class CorpusSnapshot(LexicalCandidateSource, SemanticCandidateSource, Protocol):
         ...
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
-        """The chunks of candidates of this snapshot, in the order of `ids`."""
+        """The chunks of candidates of this snapshot, or of their neighbors, in the order of `ids`."""
+        ...
+
+    async def source_ids(self, ids: Sequence[ChunkId]) -> list[str]:
+        """The sources of candidates of this snapshot, in the order of `ids`."""
+        ...
+
+    async def neighbors(self, ids: Sequence[ChunkId], *, before: int, after: int) -> list[list[ChunkId]]:
+        """For each candidate of `ids`: those around it in its source, in document order, itself among them.
+
+        At most `before` of them stand before it and `after` of them after it; none is left out in between. Document
+        order is by (chunk_index, id).
+        """
         ...
 
 

@@ -59,6 +59,11 @@ class MemoryCorpus:
         ids = [row.id for row in self.rows.values() if where.meets(row.source_id, row.metadata)]
         return self.index.allowed(id_words(bytes.fromhex("".join(ids))))
 
+    def document(self, source_id: str) -> list[tuple[int, ChunkId]]:
+        """The chunks of a source in document order: chunk_index and id of each."""
+        row = self.sources.get(source_id)
+        return sorted((self.rows[identifier].chunk_index, identifier) for identifier in (row.ids if row else ()))
+
     def upserted(self, chunks: Sequence[StoredChunk], analyzer: Analyzer) -> tuple[MemoryCorpus, WriteResult]:
         """The corpus with `chunks` inserted or updated, and the result to report."""
         stored = {chunk.id: self.rows[chunk.id] for chunk in chunks if chunk.id in self.rows}

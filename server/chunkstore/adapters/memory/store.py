@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -67,6 +68,21 @@ class MemorySnapshot:
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot."""
         return [_shown(self.corpus.rows[identifier], with_embeddings) for identifier in ids]
+
+    async def source_ids(self, ids: Sequence[ChunkId]) -> list[str]:
+        """See CorpusSnapshot."""
+        return [self.corpus.rows[identifier].source_id for identifier in ids]
+
+    async def neighbors(self, ids: Sequence[ChunkId], *, before: int, after: int) -> list[list[ChunkId]]:
+        """See CorpusSnapshot."""
+        sources = await self.source_ids(ids)
+        documents = {source: self.corpus.document(source) for source in set(sources)}
+        windows = []
+        for identifier, source in zip(ids, sources, strict=True):
+            document = documents[source]
+            place = bisect_left(document, (self.corpus.rows[identifier].chunk_index, identifier))
+            windows.append([other for _, other in document[max(0, place - before) : place + after + 1]])
+        return windows
 
     async def _allowed(self, where: Filter | None) -> Allowed | None:
         if where is None:
@@ -159,9 +175,7 @@ class InMemoryChunkStore:
     ) -> list[StoredChunk]:
         """See ChunkReader."""
         corpus = self._corpus(tenant_id)
-        source = corpus.sources.get(source_id)
-        keyed = sorted((corpus.rows[i].chunk_index, i) for i in (source.ids if source else ()))
-        page = [key for key in keyed if after is None or key > after][:limit]
+        page = [key for key in corpus.document(source_id) if after is None or key > after][:limit]
         return [_shown(corpus.rows[identifier], with_embeddings) for _, identifier in page]
 
     async def get_by_entity(

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -16,7 +16,7 @@ from chunkstore.adapters.postgres import queries
 from chunkstore.adapters.postgres.conditions import condition
 from chunkstore.adapters.postgres.mirror_rows import ChunkColumns
 from chunkstore.adapters.postgres.pool import Database, Record, Transaction
-from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
+from chunkstore.adapters.postgres.rows import RowReader, chunk_of, neighbors_of, packed_ids, source_of
 from chunkstore.adapters.postgres.settings import require_match, settings_from
 from chunkstore.adapters.postgres.snapshot import PostgresSnapshot
 from chunkstore.adapters.postgres.store import PostgresChunkStore, counts_from
@@ -39,6 +39,8 @@ from chunkstore.ports.chunk_store import CorpusSnapshot
 from chunkstore.ranking.allowed import Allowed, AllowedRows
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.reader import IndexReader
+
+ValueT = TypeVar("ValueT")
 
 DEFAULT_MEMORY: Final = 2 * 1024**3
 
@@ -84,8 +86,9 @@ class _Mirror:
 class MirrorSnapshot:
     """A mirrored corpus; its rows are read from PostgreSQL, by a transaction of its own or, pinned, by the given one.
 
-    Not pinned, it holds no connection, and `chunks` raises SnapshotExpiredError where the tenant's revision was not
-    this one when the snapshot was taken, or a row asked for has changed since.
+    Not pinned, it holds no connection, and raises SnapshotExpiredError where `chunks` finds that the tenant's revision
+    was not this one when the snapshot was taken, or that a row asked for has changed since; `source_ids`, that a chunk
+    has gone; `neighbors`, that anything at all has changed.
     """
 
     def __init__(
@@ -129,19 +132,20 @@ class MirrorSnapshot:
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot."""
         await self.require_current()
-        if not ids:
-            return []
-        asked = [id_bytes(identifier) for identifier in ids]
-        arguments = (self._tenant_id, with_embeddings, asked, self.counts.revision)
-        if self._transaction is None:
-            records = await self._store.rows(queries.CHUNKS_AS_OF, *arguments)
-        else:
-            async with self._turn:
-                records = await self._transaction.fetch(queries.CHUNKS_AS_OF, *arguments)
-        found = {chunk.id: chunk for chunk in map(chunk_from, records)}
-        if not found.keys() >= set(ids):
+        arguments = with_embeddings, packed_ids(ids), self.counts.revision
+        return self._each(ids, chunk_of, await self._rows(ids, queries.CHUNKS_AS_OF, *arguments))
+
+    async def source_ids(self, ids: Sequence[ChunkId]) -> list[str]:
+        """See CorpusSnapshot. A chunk id is of one source for ever, so that it need not be proved of this revision."""
+        return self._each(ids, source_of, await self._rows(ids, queries.SOURCES_OF_CHUNKS, packed_ids(ids)))
+
+    async def neighbors(self, ids: Sequence[ChunkId], *, before: int, after: int) -> list[list[ChunkId]]:
+        """See CorpusSnapshot."""
+        rows = await self._rows(ids, queries.NEIGHBORS, packed_ids(ids), before, after)
+        # No row that is left tells that another has gone, so the corpus itself must be as it was.
+        if any(row["revision"] != self.counts.revision for row in rows):
             raise SnapshotExpiredError
-        return [found[identifier] for identifier in ids]
+        return self._each(ids, neighbors_of, rows)
 
     async def require_current(self) -> None:
         """Raise SnapshotExpiredError where the corpus was behind the database when the snapshot was taken."""
@@ -164,6 +168,23 @@ class MirrorSnapshot:
                 self._corpus.known.put(where, allowed)
                 self._store.make_room(self._tenant_id)
             return allowed
+
+    async def _rows(self, ids: Sequence[ChunkId], statement: str, *arguments: object) -> list[Record]:
+        """The rows of a statement about `ids`; without any it is not run."""
+        if not ids:
+            return []
+        if self._transaction is None:
+            return await self._store.rows(statement, self._tenant_id, *arguments)
+        async with self._turn:
+            return await self._transaction.fetch(statement, self._tenant_id, *arguments)
+
+    def _each(self, ids: Sequence[ChunkId], read: RowReader[ValueT], rows: Iterable[Record]) -> list[ValueT]:
+        """What is read of each id in its row. Raises SnapshotExpiredError where that is gone."""
+        found = dict(map(read, rows))
+        try:
+            return [found[identifier] for identifier in ids]
+        except KeyError:
+            raise SnapshotExpiredError from None
 
     async def _meeting(self, where: Filter, transaction: Transaction) -> IdWords:
         """The chunks that meet a filter. Raises SnapshotExpiredError where that is known of another revision alone."""

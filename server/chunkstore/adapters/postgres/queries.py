@@ -88,6 +88,28 @@ PAGE_OF_ENTITY: Final = _chunks(
     " AND (c.source_id, c.chunk_index, c.id) > ($5::text, $6::integer, $7::bytea)"
     " ORDER BY c.source_id, c.chunk_index, c.id LIMIT $8"
 )
+SOURCES_OF_CHUNKS: Final = """
+SELECT id, source_id FROM chunkstore.chunks WHERE tenant_id = $1 AND id = ANY ($2::bytea[])
+"""
+
+# The nearest first. The revision is that of the rows, being read by the same statement.
+NEIGHBORS: Final = """
+SELECT h.id,
+    ARRAY(
+        SELECT c.id FROM chunkstore.chunks AS c
+        WHERE c.tenant_id = $1 AND c.source_id = h.source_id AND (c.chunk_index, c.id) < (h.chunk_index, h.id)
+        ORDER BY c.chunk_index DESC, c.id DESC LIMIT $3::integer
+    ) AS before,
+    ARRAY(
+        SELECT c.id FROM chunkstore.chunks AS c
+        WHERE c.tenant_id = $1 AND c.source_id = h.source_id AND (c.chunk_index, c.id) > (h.chunk_index, h.id)
+        ORDER BY c.chunk_index, c.id LIMIT $4::integer
+    ) AS after,
+    (SELECT revision FROM chunkstore.corpora WHERE tenant_id = $1) AS revision
+FROM chunkstore.chunks AS h
+WHERE h.tenant_id = $1 AND h.id = ANY ($2::bytea[])
+"""
+
 PAGE_OF_UNEMBEDDED: Final = _chunks("c.embedding IS NULL AND c.id > $3::bytea ORDER BY c.id LIMIT $4")
 
 PAGE_OF_SOURCES: Final = """

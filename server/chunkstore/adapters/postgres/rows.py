@@ -7,9 +7,9 @@ Formats: PostgreSQL's documentation of COPY, "Binary Format", and the send funct
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
 
 Record = Any
+ValueT = TypeVar("ValueT")
+
+RowReader = Callable[[Record], tuple[ChunkId, ValueT]]
 
 COPY_COLUMNS: Final = (
     "tenant_id",
@@ -62,6 +65,11 @@ class EncodedChunk:
 def id_bytes(identifier: ChunkId) -> bytes:
     """The 32 bytes of a chunk id, as stored."""
     return bytes.fromhex(identifier)
+
+
+def packed_ids(ids: Iterable[ChunkId]) -> list[bytes]:
+    """The bytes of each of some ids."""
+    return [id_bytes(identifier) for identifier in ids]
 
 
 def encode_chunks(
@@ -112,6 +120,27 @@ def chunk_from(record: Record) -> StoredChunk:
         embedding=None if embedding is None else vector_from(embedding),
         other_occurrences=tuple(Occurrence(*places[n : n + 3]) for n in range(0, len(places), 3)),
     )
+
+
+def chunk_of(record: Record) -> tuple[ChunkId, StoredChunk]:
+    """The id and the chunk of a row, as `chunk_from`."""
+    chunk = chunk_from(record)
+    return chunk.id, chunk
+
+
+def source_of(record: Record) -> tuple[ChunkId, str]:
+    """The id and the source of a row of queries.SOURCES_OF_CHUNKS."""
+    return _id_from(record["id"]), record["source_id"]
+
+
+def neighbors_of(record: Record) -> tuple[ChunkId, list[ChunkId]]:
+    """The id of a row of queries.NEIGHBORS, and the ids around it and itself in document order."""
+    window = (*reversed(record["before"]), record["id"], *record["after"])
+    return _id_from(record["id"]), [_id_from(identifier) for identifier in window]
+
+
+def _id_from(value: bytes) -> ChunkId:
+    return ChunkId(value.hex())
 
 
 def _own_fields(chunk: StoredChunk, keys: TermKeys) -> tuple[bytes, ...]:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from chunkstore.adapters.postgres.conditions import condition
 from chunkstore.adapters.postgres.errors import DRIVER_ERRORS
 from chunkstore.adapters.postgres.matches import Matches
 from chunkstore.adapters.postgres.pool import Transaction
-from chunkstore.adapters.postgres.rows import chunk_from, id_bytes
+from chunkstore.adapters.postgres.rows import RowReader, chunk_of, neighbors_of, packed_ids, source_of
 from chunkstore.domain.bm25 import IdWords, Scores, hex_ids, id_words, rank_chunks
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import (
@@ -35,6 +35,7 @@ from chunkstore.domain.similarity import Vector, cosine_scores, rounding_margin
 from chunkstore.domain.text import TenantId
 
 Packed = npt.NDArray[Any]
+ValueT = TypeVar("ValueT")
 
 # Terms of one statement: bounds its size and how many different statements there are.
 _TERMS_AT_ONCE: Final = 32
@@ -108,21 +109,33 @@ class PostgresSnapshot:
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot. Raises ChunkNotFoundError for an id that the snapshot does not hold."""
-        if not ids:
-            return []
-        async with self._reading(queries.SAVEPOINT) as transaction:
-            records = await transaction.fetch(
-                queries.CHUNKS_BY_ID, self._tenant_id, with_embeddings, [id_bytes(identifier) for identifier in ids]
-            )
-        found = {chunk.id: chunk for chunk in map(chunk_from, records)}
-        if not found.keys() >= set(ids):
-            raise ChunkNotFoundError
-        return [found[identifier] for identifier in ids]
+        return await self._each(ids, chunk_of, queries.CHUNKS_BY_ID, with_embeddings, packed_ids(ids))
+
+    async def source_ids(self, ids: Sequence[ChunkId]) -> list[str]:
+        """See CorpusSnapshot. Raises as `chunks`."""
+        return await self._each(ids, source_of, queries.SOURCES_OF_CHUNKS, packed_ids(ids))
+
+    async def neighbors(self, ids: Sequence[ChunkId], *, before: int, after: int) -> list[list[ChunkId]]:
+        """See CorpusSnapshot. Raises as `chunks`."""
+        return await self._each(ids, neighbors_of, queries.NEIGHBORS, packed_ids(ids), before, after)
 
     async def close(self) -> None:
         """Wait for the statement that runs, and refuse further ones."""
         async with self._turn:
             self._closed = True
+
+    async def _each(
+        self, ids: Sequence[ChunkId], read: RowReader[ValueT], statement: str, *arguments: object
+    ) -> list[ValueT]:
+        """What is read of each id in a row of the statement, which has one for each chunk that there is."""
+        if not ids:
+            return []
+        async with self._reading(queries.SAVEPOINT) as transaction:
+            found = dict(map(read, await transaction.fetch(statement, self._tenant_id, *arguments)))
+        try:
+            return [found[identifier] for identifier in ids]
+        except KeyError:
+            raise ChunkNotFoundError from None
 
     @asynccontextmanager
     async def _reading(self, savepoint: str) -> AsyncIterator[Transaction]:
