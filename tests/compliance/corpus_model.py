@@ -58,6 +58,15 @@ class Row:
         return stored(self.message())
 
 
+Meets = Callable[[Row], bool]
+"""Whether a row meets a filter."""
+
+
+def anything(_: Row) -> bool:
+    """What no filter is."""
+    return True
+
+
 class Opinion(NamedTuple):
     """What a channel says of a chunk."""
 
@@ -136,22 +145,21 @@ class CorpusModel:
         frequencies = {term: sum(term in found for found in analysed) for term in terms}
         return len(analysed), sum(map(len, analysed)), frequencies
 
-    def lexical(self, terms: Sequence[str]) -> Ranking:
-        """Every chunk that holds a term, best first."""
+    def lexical(self, terms: Sequence[str], meets: Meets = anything) -> Ranking:
+        """Every chunk that holds a term and meets a filter, best first."""
         chunk_count, total_length, frequencies = self.statistics(terms)
         scores: dict[str, float] = {}
         for row in self.rows.values():
             found = self.terms_of(row.text)
             held = {term: found.count(term) for term in frequencies if term in found}
-            if held:
+            if held and meets(row):
                 scores[row.id] = bm25_score(held, len(found), frequencies, chunk_count, total_length)
         return _ranked(scores)
 
-    def semantic(self, query: Vector) -> Ranking:
-        """Every embedded chunk, best first."""
-        return _ranked(
-            {row.id: cosine_score(row.vector, query) for row in self.rows.values() if row.vector is not None}
-        )
+    def semantic(self, query: Vector, meets: Meets = anything) -> Ranking:
+        """Every embedded chunk that meets a filter, best first."""
+        kept = [row for row in self.rows.values() if meets(row)]
+        return _ranked({row.id: cosine_score(row.vector, query) for row in kept if row.vector is not None})
 
     def retrieve(self, rankings: Sequence[Ranking], k: int) -> list[Hit]:
         """The k best of these channels' rankings, fused."""

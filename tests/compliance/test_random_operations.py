@@ -14,11 +14,12 @@ from operator import add, itemgetter
 from typing import Any, Final
 
 import grpc
+from google.protobuf import json_format
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from tests.compliance.brute_force import as_float32, cosine_score
 from tests.compliance.conftest import Servers
-from tests.compliance.corpus_model import CorpusModel, Hit, Opinion, Ranking, Row, row_of
+from tests.compliance.corpus_model import CorpusModel, Hit, Meets, Opinion, Ranking, Row, anything, row_of
 from tests.compliance.provider import embedded
 from tests.compliance.wire import Api, refusal
 
@@ -27,6 +28,7 @@ from chunkstore.v1.chunk_pb2 import Vector
 from chunkstore.v1.chunk_purge_service_pb2 import PurgeSourceRequest, PurgeTenantRequest
 from chunkstore.v1.chunk_reader_service_pb2 import ListEntityChunksRequest, ListSourcesRequest
 from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest
+from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.lexical_candidate_service_pb2 import ListLexicalCandidatesRequest
 from chunkstore.v1.retrieval_service_pb2 import RetrievalMode, RetrieveChunksRequest, ScoredChunk
 from chunkstore.v1.semantic_candidate_service_pb2 import ListSemanticCandidatesRequest
@@ -93,6 +95,26 @@ WORDS: Final = [
     "zeta",
 ]
 DEPTH: Final = 900
+
+
+def _page(row: Row) -> object:
+    return dict(row.metadata).get("page")
+
+
+# Filters as JSON, and what they are met by; True is 1 to Python, but not to JSON.
+FILTERS: Final[tuple[tuple[dict[str, Any], Meets], ...]] = (
+    ({"metadata": {"path": ["page"], "equals": 1}}, lambda row: repr(_page(row)) == "1.0"),
+    ({"metadata": {"path": ["page"], "equals_any": [True, 7]}}, lambda row: repr(_page(row)) in ("True", "7.0")),
+    ({"metadata": {"path": ["page"], "range": {"gt": 0.5, "lt": 5}}}, lambda row: repr(_page(row)) == "1.0"),
+    ({"none_of": [{"metadata": {"path": ["page"], "exists": {}}}]}, lambda row: _page(row) is None),
+    ({"source_id": {"prefix": "source-"}}, lambda row: row.source_id.startswith("source-")),
+    (
+        {"any_of": [{"source_id": {"equals": "source"}}, {"metadata": {"path": ["page"], "equals": 7}}]},
+        lambda row: row.source_id == "source" or repr(_page(row)) == "7.0",
+    ),
+)
+Only = tuple[dict[str, Any] | None, Meets]
+ANYTHING: Final[Only] = (None, anything)
 
 HYBRID: Final = pb.RETRIEVAL_MODE_HYBRID
 SEMANTIC: Final = pb.RETRIEVAL_MODE_SEMANTIC
@@ -164,7 +186,7 @@ def _fields(sources: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]
             "index": st.integers(0, 2),
             "start": st.sampled_from([0, 10]),
             "entities": st.sampled_from([(), (ENTITY,), (ENTITY, "another")]),
-            "metadata": st.sampled_from([(), (("page", 1.0),), (("page", True),), (("page", None),)]),
+            "metadata": st.sampled_from([(), (("page", 1.0),), (("page", True),), (("page", None),), (("page", 7.0),)]),
             "vector": st.sampled_from(VECTORS),
         }
     )
@@ -205,6 +227,8 @@ def test_every_store_does_what_the_model_does(servers: Servers, operations: list
         operation.carry_out(api, model)
         _compare_counts(api, model)
         _compare_hybrid(api, model, "beta alpha", k=3)
+        # The same filter after every write, so that what a store remembers of it is put to the test.
+        _compare_hybrid(api, model, "beta alpha", k=3, only=FILTERS[0])
     event(f"rows at the end: {min(len(model.rows), 8)}")
     _compare_rows(api, model)
     for query, (terms, _) in QUERIES.items():
@@ -214,6 +238,11 @@ def test_every_store_does_what_the_model_does(servers: Servers, operations: list
     for vector in QUERY_VECTORS:
         _compare_semantic(api, model, vector)
     _compare_modes(api, model, "beta alpha")
+    for only in FILTERS:
+        event(f"left by a filter: {min(sum(map(only[1], model.rows.values())), 4)}")
+        _compare_lexical(api, model, ("alpha", "beta"), only=only)
+        _compare_semantic(api, model, QUERY_VECTORS[0], only=only)
+        _compare_hybrid(api, model, "BX-7741", k=50, only=only)
 
 
 def test_a_larger_corpus_ranks_as_the_model_does(servers: Servers) -> None:
@@ -236,6 +265,9 @@ def test_a_larger_corpus_ranks_as_the_model_does(servers: Servers) -> None:
         _compare_lexical(api, model, sorted(terms), limits=(900, 100, 10))
     for _ in range(6):
         _compare_semantic(api, model, _random_vector(randomly), limits=(900, 100, 10))
+    for only in FILTERS[4:]:
+        _compare_lexical(api, model, sorted(WORDS), limits=(900, 10), only=only)
+        _compare_semantic(api, model, _random_vector(randomly), limits=(900, 10), only=only)
     hybrid = [model.semantic(embedded("alpha beta")), model.lexical(["alpha", "beta"]), []]
     _compare_retrieval(api, model, "alpha beta", 300, HYBRID, hybrid[0][:DEPTH], [each[:DEPTH] for each in hybrid[1:]])
 
@@ -281,7 +313,15 @@ def _random_row(randomly: random.Random) -> Row:
     words = randomly.choices(WORDS, weights=range(len(WORDS), 0, -1), k=randomly.randint(1, 9))
     vector = None if randomly.random() < 0.2 else _random_vector(randomly)
     source = f"source-{randomly.randrange(40)}"
-    return row_of({"source_id": source, "text": " ".join(words), "index": randomly.randrange(9), "vector": vector})
+    return row_of(
+        {
+            "source_id": source,
+            "text": " ".join(words),
+            "index": randomly.randrange(9),
+            "metadata": (("page", float(randomly.randrange(9))),),
+            "vector": vector,
+        }
+    )
 
 
 def _random_vector(randomly: random.Random) -> tuple[float, ...]:
@@ -291,10 +331,17 @@ def _random_vector(randomly: random.Random) -> tuple[float, ...]:
     return tuple(value + randomly.choice([0.0, 0.0, 1e-7, 1e-3, 0.1]) * randomly.gauss(0, 1) for value in middle)
 
 
-def _compare_lexical(api: Api, model: CorpusModel, terms: Sequence[str], limits: Sequence[int] = (100, 2)) -> None:
-    expected = model.lexical(terms)
+def _filter(only: Only) -> Filter | None:
+    return None if only[0] is None else json_format.ParseDict(only[0], Filter())
+
+
+def _compare_lexical(
+    api: Api, model: CorpusModel, terms: Sequence[str], limits: Sequence[int] = (100, 2), only: Only = ANYTHING
+) -> None:
+    expected = model.lexical(terms, only[1])
     for limit in limits:
-        answer = api.lexical.ListLexicalCandidates(ListLexicalCandidatesRequest(terms=terms, limit=limit))
+        request = ListLexicalCandidatesRequest(terms=terms, limit=limit, filter=_filter(only))
+        answer = api.lexical.ListLexicalCandidates(request)
         assert [(candidate.chunk.id, candidate.score) for candidate in answer.candidates] == expected[:limit]
         statistics = answer.statistics
         got = statistics.chunk_count, statistics.total_length, dict(statistics.document_frequencies)
@@ -302,20 +349,23 @@ def _compare_lexical(api: Api, model: CorpusModel, terms: Sequence[str], limits:
         assert answer.revision == model.revision
 
 
-def _compare_semantic(api: Api, model: CorpusModel, vector: Sequence[float], limits: Sequence[int] = (100, 2)) -> None:
+def _compare_semantic(
+    api: Api, model: CorpusModel, vector: Sequence[float], limits: Sequence[int] = (100, 2), only: Only = ANYTHING
+) -> None:
     sent = Vector(values=vector)
-    expected = model.semantic(tuple(sent.values))
+    expected = model.semantic(tuple(sent.values), only[1])
     middle = expected[len(expected) // 2][1] if expected else 0.5
     for limit, min_score in itertools.product(limits, (None, middle)):
-        request = ListSemanticCandidatesRequest(vector=sent, limit=limit, min_score=min_score)
+        request = ListSemanticCandidatesRequest(vector=sent, limit=limit, min_score=min_score, filter=_filter(only))
         answer = api.semantic.ListSemanticCandidates(request)
         kept = [item for item in expected if min_score is None or item[1] >= min_score]
         assert [(candidate.chunk.id, candidate.score) for candidate in answer.candidates] == kept[:limit]
         assert answer.revision == model.revision
 
 
-def _compare_hybrid(api: Api, model: CorpusModel, query: str, k: int) -> None:
-    _compare_retrieval(api, model, query, k, HYBRID, model.semantic(embedded(query)), _lexical(model, query))
+def _compare_hybrid(api: Api, model: CorpusModel, query: str, k: int, only: Only = ANYTHING) -> None:
+    semantic, lexical = model.semantic(embedded(query), only[1]), _lexical(model, query, only)
+    _compare_retrieval(api, model, query, k, HYBRID, semantic, lexical, only)
 
 
 def _compare_modes(api: Api, model: CorpusModel, query: str) -> None:
@@ -323,10 +373,10 @@ def _compare_modes(api: Api, model: CorpusModel, query: str) -> None:
     _compare_retrieval(api, model, query, 4, LEXICAL, [], _lexical(model, query))
 
 
-def _lexical(model: CorpusModel, query: str) -> list[Ranking]:
+def _lexical(model: CorpusModel, query: str, only: Only = ANYTHING) -> list[Ranking]:
     """The lexical and the identifier channel's rankings."""
     terms, identifiers = QUERIES[query]
-    return [model.lexical(terms), model.lexical(identifiers)]
+    return [model.lexical(terms, only[1]), model.lexical(identifiers, only[1])]
 
 
 def _compare_retrieval(
@@ -337,8 +387,10 @@ def _compare_retrieval(
     mode: RetrievalMode.ValueType,
     semantic: Ranking,
     lexical: Sequence[Ranking],
+    only: Only = ANYTHING,
 ) -> None:
-    answer = api.retrieval.RetrieveChunks(RetrieveChunksRequest(query=query, k=k, mode=mode))
+    request = RetrieveChunksRequest(query=query, k=k, mode=mode, filter=_filter(only))
+    answer = api.retrieval.RetrieveChunks(request)
     assert [_hit(scored) for scored in answer.chunks] == model.retrieve([semantic, *lexical], k)
     assert (answer.revision, answer.chunk_count, answer.embedded_count) == model.counts[:3]
     assert [report.candidates for report in answer.channels] == [len(semantic), *map(len, lexical)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import pytest
+from google.protobuf import json_format
 from google.protobuf.message import Message
 from tests.compliance.contract import METHODS
 from tests.compliance.messages import chunk, counts, derived_id, document, index_counts, stored, without_vector
@@ -23,6 +24,7 @@ from chunkstore.v1.chunk_reader_service_pb2 import (
     ListSourcesRequest,
 )
 from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest
+from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.lexical_candidate_service_pb2 import ListLexicalCandidatesRequest, ListLexicalCandidatesResponse
 from chunkstore.v1.retrieval_service_pb2 import RetrieveChunksRequest, RetrieveChunksResponse
 from chunkstore.v1.semantic_candidate_service_pb2 import ListSemanticCandidatesRequest
@@ -314,3 +316,44 @@ def test_scores_are_bit_identical_while_another_tenant_grows(api: Api, other: Ap
         assert (lexical(api), retrieve(api), api.corpus()) == before
     scores = [candidate.score for candidate in before[0].candidates]
     assert all(score > 0 and math.isfinite(score) for score in scores)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"metadata": {"path": ["n"], "equals": 1}},
+        {"none_of": [{"metadata": {"path": ["absent"], "exists": {}}}]},
+        {"none_of": [{"source_id": {"equals": "absent"}}]},
+        {"source_id": {"prefix": "s"}},
+        {"any_of": [{"source_id": {"equals_any": {"values": [SHARED, ONLY_OTHERS]}}}]},
+    ],
+    ids=["equals", "a negation that all meet", "a negation of a source", "prefix", "sources"],
+)
+def test_a_filter_never_reaches_another_tenant(neighbours: tuple[Api, Api], condition: dict[str, Any]) -> None:
+    """Excludes an OR or a negation that escapes the tenant's condition, and a set of rows kept for somebody else."""
+    api, other = neighbours
+    where = json_format.ParseDict(condition, Filter())
+    requests = (
+        ListLexicalCandidatesRequest(terms=["alpha", "omega"], limit=100, filter=where),
+        ListSemanticCandidatesRequest(vector=Vector(values=turned(QUERY, 0)), limit=100, filter=where),
+    )
+    # The other one asks first, so that what it is told could be remembered.
+    for tenant in (other, api):
+        lexical_candidates = tenant.lexical.ListLexicalCandidates(requests[0]).candidates
+        semantic_candidates = tenant.semantic.ListSemanticCandidates(requests[1]).candidates
+        assert lexical_candidates
+        assert semantic_candidates
+    own = {derived_id(SHARED, passage.text) for passage in PASSAGES}
+    assert {candidate.chunk.id for candidate in lexical_candidates} <= own
+    assert {candidate.chunk.id for candidate in semantic_candidates} <= own
+    assert {scored.chunk.id for scored in _filtered(api, where).chunks} <= own
+    before = _filtered(api, where)
+    other.purge.PurgeTenant(PurgeTenantRequest())
+    assert _filtered(api, where) == before
+
+
+def _filtered(api: Api, where: Filter) -> RetrieveChunksResponse:
+    answer = api.retrieval.RetrieveChunks(RetrieveChunksRequest(query=QUERY, k=50, filter=where))
+    for report in answer.channels:
+        report.ClearField("elapsed")
+    return answer

@@ -139,11 +139,30 @@ def test_query_prints_a_table_or_json_and_fails_in_one_line(address: str) -> Non
     assert "complete answer" in _run("query", "refunds", "--address", address, "--tenant", "cli").stdout
     answer = json.loads(_run("query", "refunds", "--address", address, "--tenant", "cli", "--json").stdout)
     assert answer["chunks"][0]["chunk"]["source_id"] == "good.md"
+    only = json.dumps({"source_id": {"equals": "absent.md"}})
+    filtered = _run("query", "refunds", "--filter", only, "--address", address, "--tenant", "cli", "--json")
+    assert "chunks" not in json.loads(filtered.stdout)
     blank = _run("query", " ", "--address", address, "--tenant", "cli")
     assert (blank.returncode, blank.stderr.strip()) == (
         1,
         "chunkstore: INVALID_ARGUMENT (INVALID_FIELD): query must not be blank",
     )
+
+
+@pytest.mark.parametrize("content", ["{", '{"metadata": {"path": "n"}}', '{"entity": "e"}', '"text"', "[1]", "3"])
+def test_query_refuses_what_is_no_filter(address: str, content: str) -> None:
+    """Excludes a traceback, and an answer without the filter."""
+    ran = _run("query", "refunds", "--filter", content, "--address", address, "--tenant", "cli")
+    assert ran.returncode != 0
+    assert "--filter" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_query_shows_where_a_filter_is_at_fault(address: str) -> None:
+    only = json.dumps({"all_of": [{"metadata": {"path": ["n"], "range": {"gte": 2, "lt": 1}}}]})
+    ran = _run("query", "refunds", "--filter", only, "--address", address, "--tenant", "cli")
+    assert ran.returncode == 1
+    assert "INVALID_ARGUMENT (INVALID_FIELD): filter.all_of[0].metadata.range holds nothing" in ran.stderr
 
 
 def test_info_and_health_describe_a_running_server(address: str) -> None:

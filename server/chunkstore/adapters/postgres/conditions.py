@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chunkstore.domain.filters import (
+    NANOSECONDS,
     AllOf,
     AnyOf,
     Equals,
@@ -25,18 +26,33 @@ from chunkstore.domain.filters import (
 # The comparisons of SQL and of jsonpath, by the names of an interval's bounds.
 _COMPARISONS: Final = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
-# As domain.filters.instant reads times. make_date is given days that exist alone: a month's first, plus days.
-_TIME: Final = (
-    "^((?!0000)[0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])"
-    "(?:[.]([0-9]{1,9}))?(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))$"
+# What domain.filters.instant takes for a time: these shapes with digits for the zeros, then each number within its
+# bounds, and last a day that its month has, told by the month that it falls into. Fields have fixed places. A regular
+# expression takes five times as long.
+_SHAPES: Final = ", ".join(
+    f"'0000-00-00T00:00:00{fraction}{offset}'"
+    for fraction in ("", *("." + "0" * digits for digits in range(1, 10)))
+    for offset in ("Z", "+00:00", "-00:00")
 )
-_FIRST_OF_MONTH: Final = "make_date(part[1]::integer, part[2]::integer, 1)"
-_DAY: Final = f"({_FIRST_OF_MONTH} + part[3]::integer - 1)"
-_NANOSECONDS: Final = f"""(
-    ({_DAY} - date '1970-01-01')::numeric * 86400
-    + part[4]::integer * 3600 + part[5]::integer * 60 + part[6]::integer
-    - coalesce((part[8] || '1')::integer * (part[9]::integer * 3600 + part[10]::integer * 60), 0)
-) * 1000000000 + coalesce(rpad(part[7], 9, '0')::integer, 0)"""
+_BOUNDS: Final = """left(found, 4) <> '0000'
+            AND substr(found, 6, 2)::integer BETWEEN 1 AND 12 AND substr(found, 9, 2)::integer BETWEEN 1 AND 31
+            AND substr(found, 12, 2)::integer <= 23 AND substr(found, 15, 2)::integer <= 59
+            AND substr(found, 18, 2)::integer <= 59 AND (right(found, 1) IN ('Z', 'z')
+                OR substr(right(found, 5), 1, 2)::integer <= 23 AND right(found, 2)::integer <= 59)"""
+_DAY: Final = "(make_date(left(found, 4)::integer, substr(found, 6, 2)::integer, 1) + substr(found, 9, 2)::integer - 1)"
+_IS_TIME: Final = f"""CASE WHEN translate(found, '123456789tz', '000000000TZ') IN ({_SHAPES})
+        THEN CASE WHEN {_BOUNDS}
+            THEN extract(month FROM {_DAY}) = substr(found, 6, 2)::integer END END"""
+_OFFSET: Final = """CASE WHEN right(found, 1) IN ('Z', 'z') THEN 0
+            ELSE (left(right(found, 6), 1) || '1')::integer
+                * (substr(right(found, 5), 1, 2)::integer * 3600 + right(found, 2)::integer * 60) END"""
+_FRACTION: Final = "substr(left(found, CASE WHEN right(found, 1) IN ('Z', 'z') THEN -1 ELSE -6 END), 21)"
+# Seconds since 1970 and nanoseconds.
+_INSTANT: Final = f"""(
+        ({_DAY} - date '1970-01-01')::bigint * 86400 + substr(found, 12, 2)::integer * 3600
+            + substr(found, 15, 2)::integer * 60 + substr(found, 18, 2)::integer - {_OFFSET},
+        rpad({_FRACTION}, 9, '0')::integer
+    )"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +108,15 @@ class _Writer:
 
     def _time_within(self, path: Path, interval: Interval) -> str:
         texts = self._jsonpath(f'{_keys(path)} ? (@.type() == "string")')
-        bounds = [
-            f"{_NANOSECONDS} {comparison} {self._parameter(str(bound))}::text::numeric"
-            for comparison, bound in _bounds(interval)
-        ]
+        bounds = []
+        for comparison, bound in _bounds(interval):
+            seconds, nanoseconds = divmod(bound, NANOSECONDS)
+            pair = f"({self._parameter(seconds)}::bigint, {self._parameter(nanoseconds)}::integer)"
+            bounds.append(f"{_INSTANT} {comparison} {pair}")
         return f"""EXISTS (
-    SELECT FROM jsonb_path_query(metadata, {texts}) AS text_found,
-        regexp_match(text_found #>> '{{}}', '{_TIME}') AS part
-    WHERE extract(month FROM {_DAY}) = part[2]::integer AND {" AND ".join(bounds)}
-)"""  # noqa: S608 - of this module's constants and numbers of parameters
+    SELECT FROM (SELECT jsonb_path_query(metadata, {texts}) #>> '{{}}' AS found) AS text_found
+    WHERE CASE WHEN {_IS_TIME} THEN {" AND ".join(bounds)} END
+)"""
 
     def _jsonpath(self, path: str) -> str:
         return f"{self._parameter(path)}::text::jsonpath"
