@@ -162,7 +162,7 @@ def test_query_shows_where_a_filter_is_at_fault(address: str) -> None:
     only = json.dumps({"all_of": [{"metadata": {"path": ["n"], "range": {"gte": 2, "lt": 1}}}]})
     ran = _run("query", "refunds", "--filter", only, "--address", address, "--tenant", "cli")
     assert ran.returncode == 1
-    assert "INVALID_ARGUMENT (INVALID_FIELD): filter.all_of[0].metadata.range holds nothing" in ran.stderr
+    assert "INVALID_ARGUMENT (INVALID_FIELD): filter.all_of[0].metadata.range holds no value" in ran.stderr
 
 
 def test_info_and_health_describe_a_running_server(address: str) -> None:

@@ -139,7 +139,7 @@ class Interval:
             raise InvalidFieldError("", "must have a bound: gt, gte, lt or lte")
         is_open = self.gt is not None or self.lt is not None
         if lower is not None and upper is not None and (lower > upper or (lower == upper and is_open)):
-            raise InvalidFieldError("", "holds nothing: its lower bound is above its upper bound")
+            raise InvalidFieldError("", "holds no value: its bounds leave nothing between them")
 
     def holds(self, value: float) -> bool:
         """Whether `value` is within."""

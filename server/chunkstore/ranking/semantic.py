@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.segment import Rows, Segment
 
 Positions = npt.NDArray[np.intp]
+
+# A float32 product costs so many times what one over codes does, where its vectors are gathered one by one.
+_GATHERED_COST: Final = 6
 
 
 def nearest(
@@ -45,7 +49,7 @@ def _near(
     """Live vectors, every one among the segment's `limit` nearest included: positions, vectors, and float32 scores."""
     live = segment.vectors_of(allowed)
     count = len(segment.vectors) if live is None else int(np.count_nonzero(live))
-    if segment.codes is not None and limit < count:
+    if segment.codes is not None and limit < count and count * _GATHERED_COST > len(segment.vectors):
         positions = segment.codes.candidates(unit, limit, None if live is None else ~live)
     else:
         positions = np.arange(len(segment.vectors)) if live is None else np.flatnonzero(live)
