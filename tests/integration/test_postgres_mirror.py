@@ -21,6 +21,7 @@ from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
 from chunkstore.domain.errors import SnapshotExpiredError, StoreUnavailableError
+from chunkstore.domain.filters import Equals, Filter, NoneOf, SourceIn
 from chunkstore.domain.results import MirrorInfo, MirrorState, WriteResult
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
@@ -32,6 +33,8 @@ TENANT, OTHER = TenantId("a"), TenantId("b")
 DIMENSION = 4
 QUERY = np.array([1.0, 0.5, -0.25, 2.0], dtype=np.float32)
 WORDS = ("alpha", "beta", "gamma", "delta")
+FIRST = Equals(("index",), numbers=frozenset({0.0}))
+FILTERS = (FIRST, NoneOf((FIRST,)), SourceIn(frozenset({"s1", "s2"})))
 VECTORS = [np.array(v, dtype=np.float32) for v in ((1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 0, 1e-7), (2, 2, 0, 0))]
 
 
@@ -54,17 +57,17 @@ async def stores(
 
 
 def _chunk(source_id: str, text: str, index: int = 0, embedding: Vector | None = None) -> StoredChunk:
-    return StoredChunk(source_id, text, index, 0, len(text), embedding=embedding)
+    return StoredChunk(source_id, text, index, 0, len(text), metadata={"index": index % 3}, embedding=embedding)
 
 
 async def _replace(store: ChunkStore, source_id: str, chunks: Sequence[StoredChunk], tenant: TenantId = TENANT) -> None:
     await store.replace_sources(tenant, [SourceReplacement(source_id, chunks)])
 
 
-async def _answer(store: ChunkStore, tenant: TenantId = TENANT, limit: int = 50) -> Any:
+async def _answer(store: ChunkStore, tenant: TenantId = TENANT, limit: int = 50, where: Filter | None = None) -> Any:
     async def work(corpus: CorpusSnapshot) -> Any:
-        lexical = await corpus.lexical_candidates(["alpha", "gamma", "absent"], limit)
-        semantic = await corpus.semantic_candidates(QUERY, limit)
+        lexical = await corpus.lexical_candidates(["alpha", "gamma", "absent"], limit, where=where)
+        semantic = await corpus.semantic_candidates(QUERY, limit, where=where)
         ids = [*lexical.ranking.ids, *semantic.ids]
         around = await corpus.source_ids(ids), await corpus.neighbors(ids, before=2, after=1)
         return corpus.counts, lexical, semantic, await corpus.chunks(ids, with_embeddings=True), around
@@ -102,6 +105,10 @@ async def test_two_mirrors_agree_with_sql_after_every_write_of_either(
         expected = await _answer(sql)
         assert await _answer(one) == expected
         assert await _answer(other) == expected
+        for where in FILTERS:
+            expected = await _answer(sql, where=where)
+            assert await _answer(one, where=where) == expected
+            assert await _answer(other, where=where) == expected
 
 
 Content = frozenset[tuple[str, str]]
@@ -144,7 +151,7 @@ async def _write_and_read_at_random(store: MirroredChunkStore, history: _History
             history.writes[written.revision] = source, _content(chunks)
             continue
         floor = history.acknowledged
-        counts, _, semantic, rows = await _answer(store, history.tenant)
+        counts, _, semantic, rows, _ = await _answer(store, history.tenant)
         assert counts.revision >= floor
         assert counts.chunk_count == counts.embedded_count == len(semantic)
         reads.append((counts.revision, _content(rows)))
@@ -269,6 +276,37 @@ async def test_candidates_alone_are_not_older_than_the_last_commit_either(
         return len((await corpus.lexical_candidates(["alpha"], 5)).ranking)
 
     assert await read_corpus(mirror, TENANT, count) == 2
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_a_channel_that_is_cancelled_leaves_its_filter_to_the_others(stores: Stores, pinned: bool) -> None:
+    """Excludes a transaction that ends with the statement of the one that was cancelled."""
+    mirror = stores[0]
+    await _replace(mirror, "s", [_chunk("s", f"alpha {n}", n, VECTORS[0]) for n in range(6)])
+    await _answer(mirror)
+    async with mirror.snapshot(TENANT, pinned=pinned) as corpus:
+        lexical = asyncio.create_task(corpus.lexical_candidates(["alpha"], 9, where=FIRST))
+        semantic = asyncio.create_task(corpus.semantic_candidates(QUERY, 9, where=FIRST))
+        while not corpus._asking:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+        lexical.cancel()
+        found = await semantic
+        assert lexical.cancelled()
+        assert {chunk.chunk_index for chunk in await corpus.chunks(found.ids)} == {0, 3}
+
+
+async def test_what_a_mirror_knows_of_filters_is_part_of_its_memory(stores: Stores) -> None:
+    """Excludes memory that grows beside its budget with every further filter."""
+    mirror = stores[0]
+    await _replace(mirror, "s", [_chunk("s", f"alpha {n}", n, VECTORS[0]) for n in range(100)])
+    await _answer(mirror)
+    before = mirror.mirrored_bytes
+    for number in range(5):
+        await _answer(mirror, where=SourceIn(frozenset({f"s{number}"})))
+    assert mirror.mirrored_bytes == before + 5 * 100
+    for number in range(100):
+        await _answer(mirror, where=SourceIn(frozenset({f"t{number}"})))
+    assert mirror.mirrored_bytes == before + 32 * 100
 
 
 async def test_a_tenant_that_does_not_fit_is_ranked_in_sql(

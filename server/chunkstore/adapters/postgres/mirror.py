@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -104,6 +104,7 @@ class MirrorSnapshot:
         self._corpus = corpus
         self._transaction = transaction
         self._turn = asyncio.Lock()
+        self._asking: dict[Filter, asyncio.Task[Allowed]] = {}
         self._revision = None if transaction else asyncio.create_task(store.current_revision(tenant_id))
 
     @property
@@ -156,18 +157,25 @@ class MirrorSnapshot:
         """The rows of the index whose chunks meet a filter, as of the corpus's revision."""
         if where is None or not self.counts.revision:
             return None
-        async with self._turn:
-            allowed = self._corpus.known.get(where)
-            if allowed is None:
-                if self._transaction is not None:
-                    ids = await self._meeting(where, self._transaction)
-                else:
-                    async with self._store.ranking() as transaction:
-                        ids = await self._meeting(where, transaction)
-                allowed = await asyncio.to_thread(self._corpus.reader.index.allowed, ids)
-                self._corpus.known.put(where, allowed)
-                self._store.make_room(self._tenant_id)
+        allowed = self._corpus.known.get(where)
+        if allowed is not None:
             return allowed
+        if where not in self._asking:
+            self._asking[where] = asyncio.create_task(self._asked(where))
+        # A channel that is cancelled leaves the statement, and with it the transaction, to the others.
+        return await asyncio.shield(self._asking[where])
+
+    async def _asked(self, where: Filter) -> Allowed:
+        if self._transaction is not None:
+            async with self._turn:
+                ids = await self._meeting(where, self._transaction)
+        else:
+            async with self._store.ranking() as transaction:
+                ids = await self._meeting(where, transaction)
+        allowed = await asyncio.to_thread(self._corpus.reader.index.allowed, ids)
+        self._corpus.known.put(where, allowed)
+        self._store.make_room(self._tenant_id)
+        return allowed
 
     async def _rows(self, ids: Sequence[ChunkId], statement: str, *arguments: object) -> list[Record]:
         """The rows of a statement about `ids`; without any it is not run."""
@@ -196,9 +204,12 @@ class MirrorSnapshot:
 
     async def close(self) -> None:
         """End what is under way."""
+        tasks: list[asyncio.Task[Any]] = [*self._asking.values()]
         if self._revision is not None:
-            self._revision.cancel()
-            await asyncio.gather(self._revision, return_exceptions=True)
+            tasks.append(self._revision)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class MirroredChunkStore(PostgresChunkStore):
