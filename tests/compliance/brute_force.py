@@ -52,13 +52,31 @@ def bm25_score(
     return score
 
 
-def fused(rankings: Sequence[Sequence[IdT]]) -> list[tuple[IdT, float]]:
-    """Reciprocal rank fusion of rankings without repeats: score descending, ties by id."""
+def rank_shares(ranking: Sequence[tuple[IdT, float]]) -> dict[IdT, float]:
+    """`1 / (60 + rank)` of a ranking without repeats."""
+    return {identifier: 1.0 / (RRF_K + place + 1) for place, (identifier, _) in enumerate(ranking)}
+
+
+def weighted_shares(
+    semantic: Sequence[tuple[IdT, float]], lexical: Sequence[tuple[IdT, float]], weight: float
+) -> list[dict[IdT, float]]:
+    """`weight * (cosine / best cosine)`, no cosine below 0, and `(1 - weight) * (BM25 / best BM25)`."""
+    cosines = [(identifier, max(2.0 * score - 1.0, 0.0)) for identifier, score in semantic]
+    return [_proportional(cosines, weight), _proportional(lexical, 1.0 - weight)]
+
+
+def fused(shares: Sequence[Mapping[IdT, float]]) -> list[tuple[IdT, float]]:
+    """The sums of the channels' shares, in their order: score descending, ties by id."""
     scores: dict[IdT, float] = {}
-    for ranking in rankings:
-        for place, identifier in enumerate(ranking):
-            scores[identifier] = scores.get(identifier, 0.0) + 1.0 / (RRF_K + place + 1)
+    for channel in shares:
+        for identifier, share in channel.items():
+            scores[identifier] = scores.get(identifier, 0.0) + share
     return sorted(scores.items(), key=lambda item: (-item[1], str(item[0])))
+
+
+def _proportional(ranking: Sequence[tuple[IdT, float]], weight: float) -> dict[IdT, float]:
+    best = ranking[0][1] if ranking else 0.0
+    return {identifier: weight * (score / best) if best > 0.0 else 0.0 for identifier, score in ranking}
 
 
 def _tree_sum(values: list[float]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.compliance.brute_force import as_float32, bm25_score, cosine_score, fused
+from tests.compliance.brute_force import as_float32, bm25_score, cosine_score, fused, rank_shares, weighted_shares
 from tests.compliance.messages import Place, chunk, counts, derived_id, stored
 
 from chunkstore.v1.chunk_pb2 import Chunk
@@ -72,6 +72,7 @@ class Opinion(NamedTuple):
 
     score: float
     rank: int
+    share: float
 
 
 class Hit(NamedTuple):
@@ -161,13 +162,34 @@ class CorpusModel:
         kept = [row for row in self.rows.values() if meets(row)]
         return _ranked({row.id: cosine_score(row.vector, query) for row in kept if row.vector is not None})
 
-    def retrieve(self, rankings: Sequence[Ranking], k: int) -> list[Hit]:
-        """The k best of these channels' rankings, fused."""
-        opinions = [
-            {identifier: Opinion(score, place + 1) for place, (identifier, score) in enumerate(ranking)}
-            for ranking in rankings
+    def identifier_shares(self, identifiers: Sequence[str]) -> dict[str, float]:
+        """2 for each of the identifiers that a chunk holds, of those that at most 10 or one in a hundred hold."""
+        chunk_count, _, frequencies = self.statistics(identifiers)
+        telling = {term for term, count in frequencies.items() if count <= max(10, chunk_count // 100)}
+        held = {row.id: len(telling & set(self.terms_of(row.text))) for row in self.rows.values()}
+        return {identifier: 2.0 * count for identifier, count in held.items() if count}
+
+    def retrieve(
+        self, rankings: Sequence[Ranking], k: int, identifiers: Sequence[str], weight: float | None = None
+    ) -> list[Hit]:
+        """The k best of the channels' rankings, fused by rank or, with a weight, by the weighted sum."""
+        semantic, lexical, identifier_ranking = rankings
+        channels = (
+            weighted_shares(semantic, lexical, weight) if weight is not None else [*map(rank_shares, rankings[:2])]
+        )
+        held = self.identifier_shares(identifiers) if identifier_ranking else {}
+        shares = [
+            *channels,
+            {identifier: held[identifier] for identifier, _ in identifier_ranking if identifier in held},
         ]
-        best = fused([[identifier for identifier, _ in ranking] for ranking in rankings])[:k]
+        opinions = [
+            {
+                identifier: Opinion(score, place + 1, given.get(identifier, 0.0))
+                for place, (identifier, score) in enumerate(ranking)
+            }
+            for ranking, given in zip(rankings, shares, strict=True)
+        ]
+        best = fused(shares)[:k]
         return [
             Hit(identifier, score, tuple(opinion.get(identifier) for opinion in opinions)) for identifier, score in best
         ]

@@ -389,9 +389,14 @@ def _compare_retrieval(
     lexical: Sequence[Ranking],
     only: Only = ANYTHING,
 ) -> None:
-    request = RetrieveChunksRequest(query=query, k=k, mode=mode, filter=_filter(only))
-    answer = api.retrieval.RetrieveChunks(request)
-    assert [_hit(scored) for scored in answer.chunks] == model.retrieve([semantic, *lexical], k)
+    identifiers = QUERIES.get(query, ((), ()))[1]
+    for weight in (None, 0.5, 0.3):
+        method = pb.FUSION_METHOD_RECIPROCAL_RANK if weight is None else pb.FUSION_METHOD_WEIGHTED_SUM
+        fusion = pb.Fusion(method=method, semantic_weight=weight)
+        request = RetrieveChunksRequest(query=query, k=k, mode=mode, fusion=fusion, filter=_filter(only))
+        answer = api.retrieval.RetrieveChunks(request)
+        expected = model.retrieve([semantic, *lexical], k, identifiers, weight)
+        assert [_hit(scored) for scored in answer.chunks] == expected
     assert (answer.revision, answer.chunk_count, answer.embedded_count) == model.counts[:3]
     assert [report.candidates for report in answer.channels] == [len(semantic), *map(len, lexical)]
     assert answer.partial is False
@@ -399,8 +404,10 @@ def _compare_retrieval(
 
 def _hit(scored: ScoredChunk) -> Hit:
     opinions = (
-        Opinion(scored.semantic, scored.semantic_rank) if scored.HasField("semantic") else None,
-        Opinion(scored.lexical, scored.lexical_rank) if scored.HasField("lexical") else None,
-        Opinion(scored.identifier, scored.identifier_rank) if scored.HasField("identifier") else None,
+        Opinion(scored.semantic, scored.semantic_rank, scored.semantic_share) if scored.HasField("semantic") else None,
+        Opinion(scored.lexical, scored.lexical_rank, scored.lexical_share) if scored.HasField("lexical") else None,
+        Opinion(scored.identifier, scored.identifier_rank, scored.identifier_share)
+        if scored.HasField("identifier")
+        else None,
     )
     return Hit(scored.chunk.id, scored.score, opinions)

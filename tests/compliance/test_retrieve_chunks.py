@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import grpc
 import pytest
 from tests.compliance import ties
-from tests.compliance.brute_force import as_float32, bm25_score, cosine_score, fused
+from tests.compliance.brute_force import as_float32, bm25_score, cosine_score, fused, rank_shares
 from tests.compliance.messages import chunk, stored, without_vector
 from tests.compliance.provider import embedded, turned
 from tests.compliance.wire import Api, refusal
@@ -260,7 +260,7 @@ class TestWithoutProvider:
             "RETRIEVAL_DEGRADED",
             "chunkstore",
         )
-        assert refused.metadata == {"missing": "semantic"}
+        assert refused.metadata == {"missing": "semantic", "answered": ""}
 
     def test_a_blank_query_is_refused_first(self, plain_api: Api) -> None:
         """Excludes telling the caller to try again with what can never work."""
@@ -387,12 +387,12 @@ class TestFusion:
         semantic = {
             source: cosine_score(as_float32(vector), query) for source, (_, vector) in passages.items() if vector
         }
-        rankings = [sorted(scores, key=scores.__getitem__, reverse=True) for scores in (semantic, lexical)]
+        rankings = [sorted(scores.items(), key=lambda item: -item[1]) for scores in (semantic, lexical)]
         answer = retrieve(api, "alpha beta")
         got = {scored.chunk.source_id: scored for scored in answer.chunks}
         assert {source: got[source].semantic for source in semantic} == semantic
         assert {source: got[source].lexical for source in lexical} == lexical
-        assert {source: scored.score for source, scored in got.items()} == dict(fused(rankings))
+        assert {source: scored.score for source, scored in got.items()} == dict(fused([*map(rank_shares, rankings)]))
         assert not got["four"].HasField("semantic")
         assert not got["five"].HasField("lexical")
 

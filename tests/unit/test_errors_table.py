@@ -37,7 +37,7 @@ SAMPLES: Final[dict[type[ChunkstoreError], ChunkstoreError]] = {
         errors.DimensionMismatchError(expected=4, actual=5, field="vector"),
         errors.ChunkNotFoundError(),
         errors.SourceChangedError(expected=1, actual=2),
-        errors.RetrievalDegradedError(("semantic", "lexical")),
+        errors.RetrievalDegradedError(missing=("semantic",), answered=("lexical",)),
         errors.EmbeddingFailedError("it timed out"),
         errors.EmbeddingQuotaError("it is over its limit"),
         errors.EmbeddingRejectedError("it refuses the text"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from chunkstore.adapters.memory.store import InMemoryChunkStore
+from chunkstore.composition.query import Fusion, Query
 from chunkstore.composition.retriever import ChunkRetriever
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
@@ -22,7 +25,9 @@ from chunkstore.domain.errors import (
     EmbeddingQuotaError,
     EmbeddingRejectedError,
     InvalidFieldError,
+    NoFreeConnectionError,
     RetrievalDegradedError,
+    StoreUnavailableError,
 )
 from chunkstore.domain.filters import Filter
 from chunkstore.domain.results import (
@@ -31,6 +36,7 @@ from chunkstore.domain.results import (
     ChannelStatus,
     ChunkRetrievalResult,
     CorpusCounts,
+    FusionMethod,
     LexicalCandidates,
     Ranking,
     RetrievalMode,
@@ -160,6 +166,12 @@ def retriever(store: SpyStore, provider: SpyProvider) -> ChunkRetriever:
     return ChunkRetriever(chunks=store, embeddings=provider)
 
 
+async def ask(
+    retriever: ChunkRetriever, text: str, *, k: int = 10, with_embeddings: bool = False, **options: Any
+) -> ChunkRetrievalResult:
+    return await retriever.retrieve_chunks(Query(text, **options), TENANT, k=k, with_embeddings=with_embeddings)
+
+
 def sources(result: ChunkRetrievalResult) -> list[str]:
     return [scored.chunk.source_id for scored in result.chunks]
 
@@ -181,7 +193,7 @@ class TestGuards:
     async def test_a_k_out_of_bounds_makes_no_call(self, retriever: ChunkRetriever, store: SpyStore, k: int) -> None:
         """Excludes a check after the store, or the provider, was asked."""
         with pytest.raises(InvalidFieldError) as caught:
-            await retriever.retrieve_chunks("alpha", TENANT, k=k)
+            await ask(retriever, "alpha", k=k)
         assert caught.value.field == "k"
         assert store.calls == []
 
@@ -191,7 +203,7 @@ class TestGuards:
         self, retriever: ChunkRetriever, store: SpyStore, query: str, mode: RetrievalMode
     ) -> None:
         with pytest.raises(InvalidFieldError) as caught:
-            await retriever.retrieve_chunks(query, TENANT, mode=mode)
+            await ask(retriever, query, mode=mode)
         assert caught.value.field == "query"
         assert store.calls == []
 
@@ -200,18 +212,18 @@ class TestGuards:
         self, retriever: ChunkRetriever, store: SpyStore, query: str
     ) -> None:
         with pytest.raises(InvalidFieldError) as caught:
-            await retriever.retrieve_chunks(query, TENANT)
+            await ask(retriever, query)
         assert caught.value.field == "query"
         assert "xxx" not in str(caught.value)
         assert store.calls == []
 
     async def test_the_query_is_checked_before_k(self, retriever: ChunkRetriever) -> None:
         with pytest.raises(InvalidFieldError) as caught:
-            await retriever.retrieve_chunks(" ", TENANT, k=-1)
+            await ask(retriever, " ", k=-1)
         assert caught.value.field == "query"
 
     async def test_k_0_embeds_nothing_and_ranks_nothing(self, retriever: ChunkRetriever, store: SpyStore) -> None:
-        result = await retriever.retrieve_chunks("alpha", TENANT, k=0)
+        result = await ask(retriever, "alpha", k=0)
         assert sources(result) == []
         assert result.corpus == CorpusCounts(1, 3, 2, 3)
         assert statuses(result) == ["not_requested"] * 3
@@ -232,21 +244,21 @@ class TestChannels:
     """Which channels are asked, how deep, and in which order."""
 
     async def test_semantic_mode_asks_its_channel_alone(self, retriever: ChunkRetriever, store: SpyStore) -> None:
-        result = await retriever.retrieve_chunks("alpha", TENANT, mode=SEMANTIC)
+        result = await ask(retriever, "alpha", mode=SEMANTIC)
         assert sources(result) == ["near", "both"]
         assert [call[0] for call in store.calls] == ["embed", "snapshot", "semantic", "chunks"]
         assert statuses(result) == ["answered", "not_requested", "not_requested"]
         assert all(scored.lexical is None and scored.identifier is None for scored in result.chunks)
 
     async def test_lexical_mode_never_asks_the_provider(self, retriever: ChunkRetriever, store: SpyStore) -> None:
-        result = await retriever.retrieve_chunks("alpha", TENANT, mode=LEXICAL)
+        result = await ask(retriever, "alpha", mode=LEXICAL)
         assert sources(result) == ["words", "both"]
         assert [call[0] for call in store.calls] == ["snapshot", "lexical", "chunks"]
         assert all(scored.semantic is None for scored in result.chunks)
 
     async def test_hybrid_fuses_both(self, retriever: ChunkRetriever) -> None:
         """Excludes one channel's answer with the other's behind it: two seconds beat one first."""
-        result = await retriever.retrieve_chunks("alpha", TENANT, k=1)
+        result = await ask(retriever, "alpha", k=1)
         [best] = result.chunks
         assert best.chunk.source_id == "both"
         assert best.score == 1 / 62 + 1 / 62
@@ -259,7 +271,7 @@ class TestChannels:
         self, retriever: ChunkRetriever, store: SpyStore
     ) -> None:
         """Excludes a database connection that waits for a model."""
-        await retriever.retrieve_chunks("alpha beta", TENANT)
+        await ask(retriever, "alpha beta")
         assert store.calls[:2] == [("embed", ("alpha beta",)), ("snapshot", TENANT)]
         assert [call[0] for call in store.calls].count("embed") == 1
 
@@ -267,7 +279,7 @@ class TestChannels:
     async def test_the_depth_is_fixed_whatever_the_k(self, store: SpyStore, provider: SpyProvider, k: int) -> None:
         """Excludes a depth of the request's own k, by which a larger k re-orders the answer."""
         retriever = ChunkRetriever(chunks=store, embeddings=provider, overfetch=2, max_k=40)
-        await retriever.retrieve_chunks("BX-7741", TENANT, k=k)
+        await ask(retriever, "BX-7741", k=k)
         assert (retriever.depth, retriever.max_k) == (80, 40)
         limits = {call[0]: call[-1] for call in store.calls if call[0] in {"semantic", "lexical"}}
         assert limits == {"semantic": 80, "lexical": 80}
@@ -277,7 +289,7 @@ class TestChannels:
         self, retriever: ChunkRetriever, store: SpyStore, mode: RetrievalMode, asked: int
     ) -> None:
         """Excludes paying a model for what the caller brings, and a channel that the mode does not ask for."""
-        result = await retriever.retrieve_chunks("alpha", TENANT, mode=mode, query_vector=NORTH)
+        result = await ask(retriever, "alpha", mode=mode, vector=NORTH)
         called = [call[0] for call in store.calls]
         assert (called.count("embed"), called.count("semantic")) == (0, asked)
         scores = {each.chunk.source_id: each.semantic.score for each in result.chunks if each.semantic}
@@ -285,12 +297,12 @@ class TestChannels:
 
     async def test_a_query_s_own_vector_of_another_width_is_refused(self, retriever: ChunkRetriever) -> None:
         with pytest.raises(DimensionMismatchError):
-            await retriever.retrieve_chunks("alpha", TENANT, query_vector=checked_vector([1.0, 0.0, 0.0], "vector"))
+            await ask(retriever, "alpha", vector=checked_vector([1.0, 0.0, 0.0], "vector"))
 
     async def test_the_identifier_channel_asks_for_identifiers_alone(
         self, retriever: ChunkRetriever, store: SpyStore
     ) -> None:
-        result = await retriever.retrieve_chunks("booking BX-7741", TENANT, mode=LEXICAL)
+        result = await ask(retriever, "booking BX-7741", mode=LEXICAL)
         asked = [call[1] for call in store.calls if call[0] == "lexical"]
         assert ("bx7741",) in asked
         assert len(asked) == 2
@@ -306,12 +318,12 @@ class TestChannels:
 
         store.before = wait_for_the_other
         async with asyncio.timeout(10):
-            result = await retriever.retrieve_chunks("alpha", TENANT)
+            result = await ask(retriever, "alpha")
         assert statuses(result)[:2] == ["answered", "answered"]
 
     async def test_vectors_are_left_out_unless_asked_for(self, retriever: ChunkRetriever) -> None:
-        bare = await retriever.retrieve_chunks("alpha", TENANT)
-        shown = await retriever.retrieve_chunks("alpha", TENANT, with_embeddings=True)
+        bare = await ask(retriever, "alpha")
+        shown = await ask(retriever, "alpha", with_embeddings=True)
         assert [scored.chunk.embedding is None for scored in bare.chunks] == [True] * 3
         assert sorted(scored.chunk.embedding is None for scored in shown.chunks) == [False, False, True]
 
@@ -319,7 +331,7 @@ class TestChannels:
         """Excludes an error, and an answer called partial: "not embedded" is a fact of each chunk."""
         store = SpyStore()
         await store.upsert_many(TENANT, [StoredChunk("words", "alpha", 0, 0, 5)])
-        result = await ChunkRetriever(chunks=store, embeddings=provider).retrieve_chunks("alpha", TENANT)
+        result = await ask(ChunkRetriever(chunks=store, embeddings=provider), "alpha")
         assert sources(result) == ["words"]
         assert result.partial is False
         assert report(result, Channel.SEMANTIC).candidates == 0
@@ -347,7 +359,7 @@ class TestFailures:
     ) -> None:
         """Excludes an answer that is silently of one channel, and an error where the other one answered."""
         provider.answer = answer
-        result = await retriever.retrieve_chunks("alpha", TENANT)
+        result = await ask(retriever, "alpha")
         assert sources(result) == ["words", "both"]
         assert result.partial is True
         assert statuses(result) == ["failed", "answered", "not_requested"]
@@ -364,19 +376,19 @@ class TestFailures:
         """Excludes an empty answer that reads as "nothing was found"."""
         provider.answer = answer
         with pytest.raises(RetrievalDegradedError) as caught:
-            await retriever.retrieve_chunks("alpha", TENANT, mode=SEMANTIC)
+            await ask(retriever, "alpha", mode=SEMANTIC)
         assert caught.value.missing == ("semantic",)
 
     async def test_without_a_provider_the_channel_is_not_configured(self, store: SpyStore) -> None:
         retriever = ChunkRetriever(chunks=store, embeddings=None)
-        result = await retriever.retrieve_chunks("alpha", TENANT)
+        result = await ask(retriever, "alpha")
         assert statuses(result) == ["not_configured", "answered", "not_requested"]
         assert report(result, Channel.SEMANTIC).reason == "NO_EMBEDDING_PROVIDER"
         assert result.partial is True
-        lexical = await retriever.retrieve_chunks("alpha", TENANT, mode=LEXICAL)
+        lexical = await ask(retriever, "alpha", mode=LEXICAL)
         assert lexical.partial is False
         with pytest.raises(RetrievalDegradedError):
-            await retriever.retrieve_chunks("alpha", TENANT, mode=SEMANTIC)
+            await ask(retriever, "alpha", mode=SEMANTIC)
 
     def test_a_result_is_partial_exactly_where_a_requested_channel_is_missing(self) -> None:
         partial = {
@@ -388,4 +400,211 @@ class TestFailures:
             ChannelStatus.FAILED: True,
             ChannelStatus.NOT_CONFIGURED: True,
             ChannelStatus.NOT_REQUESTED: False,
+            ChannelStatus.TIMED_OUT: True,
         }
+
+
+class TestTimeouts:
+    """Each channel has its time, and what is late is cancelled and named."""
+
+    @pytest.mark.parametrize(
+        ("slow", "found", "reasons"),
+        [
+            ({"semantic"}, ["words", "both"], ["RANKING_TIMED_OUT", ""]),
+            ({"lexical"}, ["near", "both"], ["", "RANKING_TIMED_OUT"]),
+        ],
+    )
+    async def test_a_channel_that_is_late_is_left_out_and_named(
+        self, retriever: ChunkRetriever, store: SpyStore, slow: set[str], found: list[str], reasons: list[str]
+    ) -> None:
+        cancelled = _held_up(store, slow)
+        started = time.monotonic()
+        result = await ask(retriever, "alpha", channel_timeout=0.2)
+        assert 0.2 <= time.monotonic() - started < 0.2 + SPARE
+        assert sources(result) == found
+        assert result.partial is True
+        assert [each.reason for each in result.channels[:2]] == reasons
+        assert [each.status is ChannelStatus.TIMED_OUT for each in result.channels[:2]] == [bool(r) for r in reasons]
+        assert all(each.elapsed >= 0.2 for each in result.channels[:2] if each.reason)
+        assert cancelled == slow
+
+    async def test_where_every_channel_is_late_it_is_an_error(self, retriever: ChunkRetriever, store: SpyStore) -> None:
+        cancelled = _held_up(store, {"semantic", "lexical"})
+        with pytest.raises(RetrievalDegradedError) as caught:
+            await ask(retriever, "booking BX-7741", channel_timeout=0.1)
+        assert caught.value.missing == ("semantic", "lexical", "identifier")
+        assert caught.value.answered == ()
+        assert cancelled == {"semantic", "lexical"}
+
+    async def test_embedding_and_ranking_share_the_semantic_channel_s_time(
+        self, store: SpyStore, provider: SpyProvider
+    ) -> None:
+        """Excludes a channel that takes its time twice."""
+
+        class SlowProvider(SpyProvider):
+            async def embed(self, texts: Sequence[str]) -> Rows:
+                await asyncio.sleep(0.3)
+                return await super().embed(texts)
+
+        _held_up(store, {"semantic"})
+        started = time.monotonic()
+        result = await ask(
+            ChunkRetriever(chunks=store, embeddings=SlowProvider(store.calls)), "alpha", channel_timeout=0.5
+        )
+        assert time.monotonic() - started < 0.5 + SPARE
+        assert report(result, Channel.SEMANTIC).reason == "RANKING_TIMED_OUT"
+
+    async def test_a_sleeping_provider_costs_its_time_and_no_more(self, store: SpyStore) -> None:
+        class SleepingProvider(SpyProvider):
+            async def embed(self, texts: Sequence[str]) -> Rows:
+                await asyncio.sleep(60)
+                raise AssertionError("nobody waits for it")
+
+        retriever = ChunkRetriever(chunks=store, embeddings=SleepingProvider([]), channel_timeout=0.2)
+        started = time.monotonic()
+        result = await ask(retriever, "alpha")
+        assert time.monotonic() - started < 0.2 + SPARE
+        semantic = report(result, Channel.SEMANTIC)
+        assert (semantic.status, semantic.reason) == (ChannelStatus.TIMED_OUT, "EMBEDDING_TIMED_OUT")
+        assert sources(result) == ["words", "both"]
+        with pytest.raises(RetrievalDegradedError) as caught:
+            await ask(retriever, "alpha", require=(Channel.SEMANTIC,))
+        assert (caught.value.missing, caught.value.answered) == (("semantic",), ("lexical",))
+
+    @pytest.mark.parametrize("seconds", [0.0, -1.0, 0.0009, 60.1, float("nan"), float("inf")])
+    async def test_a_time_out_of_bounds_is_refused_before_any_call(
+        self, retriever: ChunkRetriever, store: SpyStore, seconds: float
+    ) -> None:
+        with pytest.raises(InvalidFieldError) as caught:
+            await ask(retriever, "alpha", channel_timeout=seconds)
+        assert caught.value.field == "channel_timeout"
+        assert store.calls == []
+
+
+class TestStoreFailures:
+    """A channel that the store fails is named like one that the provider fails."""
+
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [(StoreUnavailableError(), "STORE_UNAVAILABLE"), (NoFreeConnectionError(1.0), "NO_FREE_CONNECTION")],
+    )
+    @pytest.mark.parametrize(("failing", "found"), [("semantic", ["words", "both"]), ("lexical", ["near", "both"])])
+    async def test_the_other_channel_still_answers(
+        self, retriever: ChunkRetriever, store: SpyStore, error: Exception, reason: str, failing: str, found: list[str]
+    ) -> None:
+        async def fail(channel: str) -> None:
+            if channel == failing:
+                raise error
+
+        store.before = fail
+        result = await ask(retriever, "alpha")
+        assert sources(result) == found
+        assert [each.reason for each in result.channels if each.status is ChannelStatus.FAILED] == [reason]
+
+    async def test_a_defect_is_no_partial_answer(self, retriever: ChunkRetriever, store: SpyStore) -> None:
+        """Excludes hiding a mistake of ours behind another channel's answer."""
+
+        async def fail(_: str) -> None:
+            raise ZeroDivisionError
+
+        store.before = fail
+        with pytest.raises(ZeroDivisionError):
+            await ask(retriever, "alpha")
+
+
+class TestRequire:
+    """A required channel answers, or the call fails."""
+
+    async def test_nothing_changes_where_it_answered(self, retriever: ChunkRetriever) -> None:
+        required = await ask(retriever, "alpha", require=(Channel.SEMANTIC, Channel.LEXICAL))
+        assert sources(required) == sources(await ask(retriever, "alpha"))
+
+    async def test_a_required_channel_that_is_not_configured_is_an_error(self, store: SpyStore) -> None:
+        retriever = ChunkRetriever(chunks=store, embeddings=None)
+        with pytest.raises(RetrievalDegradedError) as caught:
+            await ask(retriever, "alpha", require=(Channel.SEMANTIC,))
+        assert (caught.value.missing, caught.value.answered) == (("semantic",), ("lexical",))
+        assert (await ask(retriever, "alpha", require=(Channel.LEXICAL,))).partial is True
+
+    @pytest.mark.parametrize(
+        ("mode", "channel"),
+        [(LEXICAL, Channel.SEMANTIC), (SEMANTIC, Channel.LEXICAL), (HYBRID, Channel.IDENTIFIER)],
+    )
+    async def test_a_channel_that_is_not_asked_cannot_be_required(
+        self, retriever: ChunkRetriever, store: SpyStore, mode: RetrievalMode, channel: Channel
+    ) -> None:
+        with pytest.raises(InvalidFieldError) as caught:
+            await ask(retriever, "alpha", mode=mode, require=(channel,))
+        assert caught.value.field == "require[0]"
+        assert store.calls == []
+
+
+class TestFusion:
+    """How the rankings become one, and what each channel gives."""
+
+    @pytest.mark.parametrize(
+        "fusion", [Fusion(), Fusion(FusionMethod.WEIGHTED_SUM), Fusion(FusionMethod.WEIGHTED_SUM, 0.25)]
+    )
+    async def test_the_shares_add_up_to_the_score_to_the_bit(self, retriever: ChunkRetriever, fusion: Fusion) -> None:
+        result = await ask(retriever, "alpha BX-7741", fusion=fusion)
+        assert len(result.chunks) == 3
+        for scored in result.chunks:
+            total = 0.0
+            for opinion in (scored.semantic, scored.lexical, scored.identifier):
+                total += opinion.share if opinion else 0.0
+            assert total == scored.score
+
+    async def test_the_weight_says_whose_word_counts(self, retriever: ChunkRetriever) -> None:
+        for weight, order in ((1.0, ["near", "both", "words"]), (0.0, ["words", "both", "near"])):
+            result = await ask(retriever, "alpha", fusion=Fusion(FusionMethod.WEIGHTED_SUM, weight))
+            assert sources(result)[0] == order[0]
+
+    @pytest.mark.parametrize(
+        "fusion",
+        [
+            Fusion(FusionMethod.WEIGHTED_SUM, -0.1),
+            Fusion(FusionMethod.WEIGHTED_SUM, 1.5),
+            Fusion(FusionMethod.WEIGHTED_SUM, float("nan")),
+            Fusion(FusionMethod.RECIPROCAL_RANK, 0.5),
+        ],
+    )
+    async def test_a_bad_weight_is_refused_before_any_call(
+        self, retriever: ChunkRetriever, store: SpyStore, fusion: Fusion
+    ) -> None:
+        with pytest.raises(InvalidFieldError) as caught:
+            await ask(retriever, "alpha", fusion=fusion)
+        assert caught.value.field == "fusion.semantic_weight"
+        assert store.calls == []
+
+    async def test_the_holder_of_the_identifier_is_first_whatever_the_other_channels_think(
+        self, store: SpyStore, provider: SpyProvider
+    ) -> None:
+        text = "a long passage about many things that mentions BX-7741 once and is far from the query"
+        held = StoredChunk("held", text, 0, 0, len(text), embedding=checked_vector([-1.0, 0.0], "vector"))
+        near = [StoredChunk(f"near {n}", "bx 7741", 0, 0, 7, embedding=EAST) for n in range(4)]
+        await store.upsert_many(TENANT, [held, *(dataclasses.replace(c, text=c.source_id, end_char=6) for c in near)])
+        for fusion in (Fusion(), Fusion(FusionMethod.WEIGHTED_SUM, 1.0)):
+            result = await ask(ChunkRetriever(chunks=store, embeddings=provider), "BX-7741", fusion=fusion)
+            assert sources(result)[0] == "held"
+            assert result.chunks[0].identifier is not None
+            assert result.chunks[0].identifier.share == 2.0
+
+
+# Seconds that a loaded machine may add to a timeout.
+SPARE = 2.0
+
+
+def _held_up(store: SpyStore, channels: set[str]) -> set[str]:
+    """Hold those channels up for good; the set of those that were cancelled meanwhile, which fills as it happens."""
+    cancelled: set[str] = set()
+
+    async def wait(channel: str) -> None:
+        if channel in channels:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.add(channel)
+                raise
+
+    store.before = wait
+    return cancelled

@@ -54,6 +54,9 @@ def serve(
     overfetch: Annotated[
         int, limit_option("overfetch", "Candidates of each channel that are fused, in multiples of max-k.")
     ] = DEFAULTS.overfetch,
+    channel_timeout: Annotated[
+        float, limit_option("channel_timeout", "Seconds that each channel of a query may take, unless it says.")
+    ] = DEFAULTS.channel_timeout,
     max_concurrent_calls: Annotated[
         int, limit_option("max_concurrent_calls", "Calls served at a time; further ones are refused.")
     ] = DEFAULTS.max_concurrent_calls,

@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+from chunkstore.composition.channels import ask_channels, embed_query
+from chunkstore.composition.pool import Pool
+from chunkstore.composition.query import DEFAULT_CHANNEL_TIMEOUT, Plan, Query, planned
 from chunkstore.composition.reading import read_corpus
-from chunkstore.domain.errors import (
-    DimensionMismatchError,
-    EmbeddingFailedError,
-    InvalidFieldError,
-    RetrievalDegradedError,
-)
-from chunkstore.domain.filters import Filter
-from chunkstore.domain.fusion import reciprocal_rank_fusion
+from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError, RetrievalDegradedError
 from chunkstore.domain.results import (
     Channel,
     ChannelReport,
-    ChannelScore,
     ChannelStatus,
     ChunkRetrievalResult,
-    Ranking,
-    RetrievalMode,
     ScoredChunk,
 )
-from chunkstore.domain.similarity import Vector, checked_vector
-from chunkstore.domain.text import TenantId, checked_text
+from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import ChunkStore, CorpusSnapshot
 from chunkstore.ports.embedding_provider import EmbeddingProvider
 
-MAX_QUERY_BYTES = 32 * 1024
 DEFAULT_K = 10
 DEFAULT_MAX_K = 300
 DEFAULT_OVERFETCH = 3
-# Seconds that a query waits for its embedding; a provider may try for longer, which suits indexing alone.
-QUERY_EMBEDDING_TIMEOUT = 10.0
 
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What a channel found, and its report."""
-
-    report: ChannelReport
-    ranking: Ranking = field(default_factory=Ranking)
+ResultT = TypeVar("ResultT")
 
 
 class ChunkRetriever:
@@ -53,7 +34,8 @@ class ChunkRetriever:
     Each channel ranks `overfetch * max_k` candidates whatever the request's k, so an answer is always a prefix of a
     larger one. Two limits a caller could read as bugs: a chunk below that depth in every channel is not found, and a
     corpus without embeddings answers the semantic channel with nothing, as "not embedded" is a fact of each chunk.
-    Raises DimensionMismatchError where provider and store differ in width, ValueError for overfetch or max_k below 1.
+    `channel_timeout` in seconds, for queries that name none. Raises DimensionMismatchError where provider and store
+    differ in width, ValueError for overfetch or max_k below 1.
     """
 
     def __init__(
@@ -63,6 +45,7 @@ class ChunkRetriever:
         embeddings: EmbeddingProvider | None,
         overfetch: int = DEFAULT_OVERFETCH,
         max_k: int = DEFAULT_MAX_K,
+        channel_timeout: float = DEFAULT_CHANNEL_TIMEOUT,
     ) -> None:
         if embeddings is not None and embeddings.dimension != chunks.dimension:
             raise DimensionMismatchError(expected=chunks.dimension, actual=embeddings.dimension)
@@ -72,6 +55,7 @@ class ChunkRetriever:
         self._embeddings = embeddings
         self._max_k = max_k
         self._depth = overfetch * max_k
+        self._channel_timeout = channel_timeout
 
     @property
     def max_k(self) -> int:
@@ -83,132 +67,72 @@ class ChunkRetriever:
         """How many candidates of each channel are fused."""
         return self._depth
 
+    @property
+    def channel_timeout(self) -> float:
+        """Seconds that each channel may take where a query does not say."""
+        return self._channel_timeout
+
     async def retrieve_chunks(
-        self,
-        query: str,
-        tenant_id: TenantId,
-        *,
-        k: int = DEFAULT_K,
-        mode: RetrievalMode = RetrievalMode.HYBRID,
-        with_embeddings: bool = False,
-        query_vector: Vector | None = None,
-        where: Filter | None = None,
+        self, query: Query, tenant_id: TenantId, *, k: int = DEFAULT_K, with_embeddings: bool = False
     ) -> ChunkRetrievalResult:
         """The k best chunks, fused score descending, ties by id ascending; k 0 asks no channel and returns none.
 
-        Each channel ranks only chunks that meet `where`. Raises InvalidFieldError for a blank query or a k outside
-        [0, max_k]; RetrievalDegradedError where no requested channel answered. A channel without provider, or whose
-        provider fails, leaves the answer partial; with a `query_vector`, as wide as the store's, no provider is asked.
+        Raises as `read`, and InvalidFieldError for a k outside [0, max_k]. A channel that did not answer leaves the
+        answer partial.
         """
-        self._check(query, k)
+        plan = planned(query, self._chunks.analyzer, self._channel_timeout)
+        if not 0 <= k <= self._max_k:
+            raise InvalidFieldError("k", f"must be within [0, {self._max_k}]")
         if k == 0:
             return await self._nothing(tenant_id)
-        started = time.monotonic()
-        vector = await self._query_vector(query, mode) if query_vector is None else _asked_for(query_vector, mode)
 
-        terms, identifiers = self._terms(query, mode), self._identifiers(query, mode)
-
-        async def rank(corpus: CorpusSnapshot) -> ChunkRetrievalResult:
-            answers: Sequence[_Answer] = await asyncio.gather(
-                self._semantic(corpus, vector, where, started),
-                self._lexical(Channel.LEXICAL, corpus, terms, where),
-                self._lexical(Channel.IDENTIFIER, corpus, None if identifiers == terms else identifiers, where),
+        async def winners(corpus: CorpusSnapshot, pool: Pool) -> ChunkRetrievalResult:
+            best = pool.best(k)
+            chunks = await corpus.chunks([identifier for identifier, _ in best], with_embeddings=with_embeddings)
+            scored = tuple(
+                ScoredChunk(chunk, score, *pool.opinions(chunk.id))
+                for chunk, (_, score) in zip(chunks, best, strict=True)
             )
-            if identifiers is not None and identifiers == terms:
-                answers = [*answers[:2], _same_as(answers[1], Channel.IDENTIFIER)]
-            _require_an_answer(answers)
-            chunks = await _winners(corpus, answers, k, with_embeddings)
-            return ChunkRetrievalResult(chunks, tuple(answer.report for answer in answers), corpus.counts)
+            return ChunkRetrievalResult(scored, pool.reports, corpus.counts)
+
+        return await self._read(plan, tenant_id, winners)
+
+    async def read(
+        self, query: Query, tenant_id: TenantId, work: Callable[[CorpusSnapshot, Pool], Awaitable[ResultT]]
+    ) -> ResultT:
+        """What `work` makes of the query's pool and of the corpus that was ranked, both of one revision.
+
+        The query is embedded first: no connection is held meanwhile. Raises InvalidFieldError for a query that no
+        answer could be given to, before any channel is asked; DimensionMismatchError for a vector of another width than
+        the store's; RetrievalDegradedError where no channel answered, or a required one did not.
+        """
+        return await self._read(planned(query, self._chunks.analyzer, self._channel_timeout), tenant_id, work)
+
+    async def _read(
+        self, plan: Plan, tenant_id: TenantId, work: Callable[[CorpusSnapshot, Pool], Awaitable[ResultT]]
+    ) -> ResultT:
+        vector, dimension = plan.query.vector, self._chunks.dimension
+        if vector is not None and vector.size != dimension:
+            raise DimensionMismatchError(expected=dimension, actual=vector.size, field="query_vector")
+        embedded = await embed_query(plan, self._embeddings, dimension)
+
+        async def rank(corpus: CorpusSnapshot) -> ResultT:
+            pool = Pool(await ask_channels(corpus, plan, embedded, self._depth), plan.query.fusion)
+            _require_answers(pool.reports, plan.query.require)
+            return await work(corpus, pool)
 
         return await read_corpus(self._chunks, tenant_id, rank)
 
-    def _check(self, query: str, k: int) -> None:
-        checked_text("query", query, max_bytes=MAX_QUERY_BYTES, blank=True)
-        if not query.strip():
-            raise InvalidFieldError("query", "must not be blank")
-        if not 0 <= k <= self._max_k:
-            raise InvalidFieldError("k", f"must be within [0, {self._max_k}]")
-
     async def _nothing(self, tenant_id: TenantId) -> ChunkRetrievalResult:
         counts = await self._chunks.counts(tenant_id)
-        return ChunkRetrievalResult((), tuple(_not_requested(channel).report for channel in Channel), counts)
-
-    def _terms(self, query: str, mode: RetrievalMode) -> list[str] | None:
-        return None if mode is RetrievalMode.SEMANTIC else self._chunks.analyzer.query_terms(query)
-
-    def _identifiers(self, query: str, mode: RetrievalMode) -> list[str] | None:
-        return None if mode is RetrievalMode.SEMANTIC else self._chunks.analyzer.query_identifiers(query) or None
-
-    async def _query_vector(self, query: str, mode: RetrievalMode) -> Vector | ChannelReport:
-        """The query's vector, or the report of why there is none. No connection is held meanwhile."""
-        if mode is RetrievalMode.LEXICAL:
-            return _not_requested(Channel.SEMANTIC).report
-        if self._embeddings is None:
-            return ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_CONFIGURED, "NO_EMBEDDING_PROVIDER")
-        started = time.monotonic()
-        try:
-            async with asyncio.timeout(QUERY_EMBEDDING_TIMEOUT):
-                vectors = await self._embeddings.embed([query])
-            if len(vectors) != 1:
-                raise EmbeddingFailedError("the provider returned another number of vectors than texts")
-            return checked_vector(vectors[0], "query", self._chunks.dimension)
-        except (EmbeddingFailedError, InvalidFieldError, DimensionMismatchError, TimeoutError):
-            elapsed = time.monotonic() - started
-            return ChannelReport(Channel.SEMANTIC, ChannelStatus.FAILED, "EMBEDDING_FAILED", elapsed=elapsed)
-
-    async def _semantic(
-        self, corpus: CorpusSnapshot, vector: Vector | ChannelReport, where: Filter | None, started: float
-    ) -> _Answer:
-        if isinstance(vector, ChannelReport):
-            return _Answer(vector)
-        return _answered(Channel.SEMANTIC, await corpus.semantic_candidates(vector, self._depth, where=where), started)
-
-    async def _lexical(
-        self, channel: Channel, corpus: CorpusSnapshot, terms: list[str] | None, where: Filter | None
-    ) -> _Answer:
-        if terms is None:
-            return _not_requested(channel)
-        started = time.monotonic()
-        found = await corpus.lexical_candidates(terms, self._depth, where=where)
-        return _answered(channel, found.ranking, started)
+        reports = tuple(ChannelReport(channel, ChannelStatus.NOT_REQUESTED) for channel in Channel)
+        return ChunkRetrievalResult((), reports, counts)
 
 
-def _asked_for(vector: Vector, mode: RetrievalMode) -> Vector | ChannelReport:
-    return _not_requested(Channel.SEMANTIC).report if mode is RetrievalMode.LEXICAL else vector
-
-
-def _not_requested(channel: Channel) -> _Answer:
-    return _Answer(ChannelReport(channel, ChannelStatus.NOT_REQUESTED))
-
-
-def _answered(channel: Channel, ranking: Ranking, started: float) -> _Answer:
-    elapsed = time.monotonic() - started
-    return _Answer(ChannelReport(channel, ChannelStatus.ANSWERED, candidates=len(ranking), elapsed=elapsed), ranking)
-
-
-def _same_as(answer: _Answer, channel: Channel) -> _Answer:
-    """The answer of a channel that ranks by the same terms as another."""
-    return replace(answer, report=replace(answer.report, channel=channel))
-
-
-def _require_an_answer(answers: Sequence[_Answer]) -> None:
-    if not any(answer.report.status is ChannelStatus.ANSWERED for answer in answers):
-        asked = [answer.report for answer in answers if answer.report.status is not ChannelStatus.NOT_REQUESTED]
-        raise RetrievalDegradedError(tuple(report.channel.value for report in asked))
-
-
-async def _winners(
-    corpus: CorpusSnapshot, answers: Sequence[_Answer], k: int, with_embeddings: bool
-) -> tuple[ScoredChunk, ...]:
-    """Fuse the channels' rankings and read the k best chunks, each with every channel's opinion of it."""
-    fused = reciprocal_rank_fusion([answer.ranking.ids for answer in answers], k)
-    chunks = await corpus.chunks([identifier for identifier, _ in fused], with_embeddings=with_embeddings)
-    places = [{identifier: place for place, identifier in enumerate(answer.ranking.ids)} for answer in answers]
-    return tuple(
-        ScoredChunk(chunk, score, *map(_opinion, answers, (known.get(chunk.id) for known in places)))
-        for chunk, (_, score) in zip(chunks, fused, strict=True)
-    )
-
-
-def _opinion(answer: _Answer, place: int | None) -> ChannelScore | None:
-    return None if place is None else ChannelScore(answer.ranking.scores[place], place + 1)
+def _require_answers(reports: tuple[ChannelReport, ...], required: tuple[Channel, ...]) -> None:
+    missing = tuple(report.channel for report in reports if report.missing)
+    answered = tuple(report.channel for report in reports if report.status is ChannelStatus.ANSWERED)
+    if not answered or any(channel in missing for channel in required):
+        raise RetrievalDegradedError(
+            missing=tuple(channel.value for channel in missing), answered=tuple(channel.value for channel in answered)
+        )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from chunkstore.composition.query import DEFAULT_CHANNEL_TIMEOUT, MAX_CHANNEL_TIMEOUT, MIN_CHANNEL_TIMEOUT
 from chunkstore.composition.retriever import DEFAULT_MAX_K, DEFAULT_OVERFETCH
 from chunkstore.domain.similarity import MAX_DIMENSION
 
@@ -63,6 +64,8 @@ class Settings(BaseModel):
 
     max_k: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_MAX_K
     overfetch: Annotated[int, Field(ge=1, le=100)] = DEFAULT_OVERFETCH
+
+    channel_timeout: Annotated[float, Field(ge=MIN_CHANNEL_TIMEOUT, le=MAX_CHANNEL_TIMEOUT)] = DEFAULT_CHANNEL_TIMEOUT
 
     address: str = "127.0.0.1:50051"
     log_level: LogLevel = LogLevel.INFO

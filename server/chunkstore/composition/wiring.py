@@ -54,7 +54,11 @@ async def opened(settings: Settings) -> AsyncIterator[Collaborators]:
         yield Collaborators(
             chunks=chunks,
             retriever=ChunkRetriever(
-                chunks=chunks, embeddings=embeddings, overfetch=settings.overfetch, max_k=settings.max_k
+                chunks=chunks,
+                embeddings=embeddings,
+                overfetch=settings.overfetch,
+                max_k=settings.max_k,
+                channel_timeout=settings.channel_timeout,
             ),
             explainer=ChunkExplainer(chunks=chunks),
             indexer=DocumentIndexer(

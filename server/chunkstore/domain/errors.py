@@ -76,11 +76,12 @@ class SourceChangedError(ChunkstoreError):
 
 
 class RetrievalDegradedError(ChunkstoreError):
-    """No requested channel answered; `missing` are their names."""
+    """No requested channel answered, or a required one did not: the names of those that are missing, and the others."""
 
-    def __init__(self, missing: tuple[str, ...]) -> None:
-        super().__init__(f"no requested channel answered: {', '.join(missing)}")
+    def __init__(self, *, missing: tuple[str, ...], answered: tuple[str, ...] = ()) -> None:
+        super().__init__(f"a channel did not answer: {', '.join(missing)}")
         self.missing = missing
+        self.answered = answered
 
 
 class EmbeddingFailedError(ChunkstoreError):

@@ -121,6 +121,13 @@ class RetrievalMode(enum.Enum):
     LEXICAL = "lexical"
 
 
+class FusionMethod(enum.Enum):
+    """How the channels' rankings become one."""
+
+    RECIPROCAL_RANK = "reciprocal_rank"
+    WEIGHTED_SUM = "weighted_sum"
+
+
 class Channel(enum.Enum):
     """One ranking of the corpus."""
 
@@ -136,6 +143,7 @@ class ChannelStatus(enum.Enum):
     FAILED = "failed"
     NOT_CONFIGURED = "not_configured"
     NOT_REQUESTED = "not_requested"
+    TIMED_OUT = "timed_out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +156,19 @@ class ChannelReport:
     candidates: int = 0
     elapsed: float = 0.0
 
+    @property
+    def missing(self) -> bool:
+        """Whether it was asked and did not answer."""
+        return self.status not in (ChannelStatus.ANSWERED, ChannelStatus.NOT_REQUESTED)
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelScore:
-    """One channel's opinion of a chunk: its own score, and its rank from 1."""
+    """One channel's opinion of a chunk: its own score, its rank from 1, and what it gives to the fused score."""
 
     score: float
     rank: int
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +196,4 @@ class ChunkRetrievalResult:
     @property
     def partial(self) -> bool:
         """Whether a requested channel did not answer."""
-        return any(report.status in (ChannelStatus.FAILED, ChannelStatus.NOT_CONFIGURED) for report in self.channels)
+        return any(report.missing for report in self.channels)

@@ -11,6 +11,7 @@ import numpy as np
 from google.protobuf import duration_pb2, json_format, struct_pb2
 
 from chunkstore.composition.indexer import Document
+from chunkstore.composition.query import Fusion, Query
 from chunkstore.domain.chunk import Occurrence, StoredChunk, require_id
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
 from chunkstore.domain.metadata import EMPTY, Metadata, frozen_metadata, metadata_json
@@ -20,6 +21,7 @@ from chunkstore.domain.results import (
     ChannelStatus,
     CorpusCounts,
     CorpusStatistics,
+    FusionMethod,
     LexicalCandidates,
     MirrorInfo,
     MirrorState,
@@ -31,6 +33,7 @@ from chunkstore.domain.results import (
 )
 from chunkstore.domain.similarity import Vector, checked_vector
 from chunkstore.ports.chunker import DocumentFormat
+from chunkstore.service.filters import filter_from
 from chunkstore.v1 import (
     chunk_pb2,
     chunk_reader_service_pb2,
@@ -60,6 +63,13 @@ _STATUSES = {
     ChannelStatus.FAILED: retrieval_service_pb2.CHANNEL_STATUS_FAILED,
     ChannelStatus.NOT_CONFIGURED: retrieval_service_pb2.CHANNEL_STATUS_NOT_CONFIGURED,
     ChannelStatus.NOT_REQUESTED: retrieval_service_pb2.CHANNEL_STATUS_NOT_REQUESTED,
+    ChannelStatus.TIMED_OUT: retrieval_service_pb2.CHANNEL_STATUS_TIMED_OUT,
+}
+_CHANNELS_BY_NUMBER = {number: channel for channel, number in _CHANNELS.items()}
+_FUSIONS = {
+    retrieval_service_pb2.FUSION_METHOD_UNSPECIFIED: FusionMethod.RECIPROCAL_RANK,
+    retrieval_service_pb2.FUSION_METHOD_RECIPROCAL_RANK: FusionMethod.RECIPROCAL_RANK,
+    retrieval_service_pb2.FUSION_METHOD_WEIGHTED_SUM: FusionMethod.WEIGHTED_SUM,
 }
 _MIRROR_STATES = {
     MirrorState.NOT_LOADED: store_service_pb2.MIRROR_STATE_NOT_LOADED,
@@ -101,9 +111,21 @@ def document_from(message: indexing_service_pb2.Document) -> Document:
     )
 
 
-def mode_from(value: retrieval_service_pb2.RetrievalMode.ValueType) -> RetrievalMode:
-    """The mode of a request; raises InvalidFieldError for a number that is none."""
-    return _chosen(_MODES, value, "mode")
+def query_from(message: retrieval_service_pb2.RetrieveChunksRequest, dimension: int) -> Query:
+    """The query of a request. Raises InvalidFieldError for a number that is none of an enum's, naming the field."""
+    vector = None
+    if message.HasField("query_vector"):
+        vector = vector_from(message.query_vector, "query_vector", dimension)
+    weight = message.fusion.semantic_weight if message.fusion.HasField("semantic_weight") else None
+    return Query(
+        text=message.query,
+        mode=_chosen(_MODES, message.mode, "mode"),
+        vector=vector,
+        fusion=Fusion(_chosen(_FUSIONS, message.fusion.method, "fusion.method"), weight),
+        channel_timeout=_seconds(message.channel_timeout) if message.HasField("channel_timeout") else None,
+        require=tuple(_chosen(_CHANNELS_BY_NUMBER, n, f"require[{at}]") for at, n in enumerate(message.require)),
+        where=filter_from(message.filter) if message.HasField("filter") else None,
+    )
 
 
 def chunk_to(chunk: StoredChunk) -> chunk_pb2.Chunk:
@@ -131,26 +153,35 @@ def chunk_to(chunk: StoredChunk) -> chunk_pb2.Chunk:
 def scored_chunk_to(scored: ScoredChunk) -> retrieval_service_pb2.ScoredChunk:
     """The message of a retrieved chunk; a channel that did not rank it leaves its fields unset."""
     message = retrieval_service_pb2.ScoredChunk(chunk=chunk_to(scored.chunk), score=scored.score)
-    if scored.semantic:
-        message.semantic, message.semantic_rank = scored.semantic.score, scored.semantic.rank
-    if scored.lexical:
-        message.lexical, message.lexical_rank = scored.lexical.score, scored.lexical.rank
-    if scored.identifier:
-        message.identifier, message.identifier_rank = scored.identifier.score, scored.identifier.rank
+    opinions = {"semantic": scored.semantic, "lexical": scored.lexical, "identifier": scored.identifier}
+    for name, opinion in opinions.items():
+        if opinion is not None:
+            setattr(message, name, opinion.score)
+            setattr(message, f"{name}_rank", opinion.rank)
+            setattr(message, f"{name}_share", opinion.share)
     return message
 
 
-def channel_report_to(report: ChannelReport) -> retrieval_service_pb2.ChannelReport:
-    """The message of a channel's report."""
-    elapsed = duration_pb2.Duration()
-    elapsed.FromNanoseconds(int(report.elapsed * 1e9))
-    return retrieval_service_pb2.ChannelReport(
+def channel_report_to(report: ChannelReport, corpus: CorpusCounts) -> retrieval_service_pb2.ChannelReport:
+    """The message of a channel's report on a corpus of those counts."""
+    message = retrieval_service_pb2.ChannelReport(
         channel=_CHANNELS[report.channel],
         status=_STATUSES[report.status],
         reason=report.reason,
         candidates=report.candidates,
-        elapsed=elapsed,
+        elapsed=duration_to(report.elapsed),
     )
+    if report.status is ChannelStatus.ANSWERED:
+        message.chunk_count = corpus.chunk_count
+        message.rankable_count = corpus.embedded_count if report.channel is Channel.SEMANTIC else corpus.chunk_count
+    return message
+
+
+def duration_to(seconds: float) -> duration_pb2.Duration:
+    """The message of a time in seconds."""
+    duration = duration_pb2.Duration()
+    duration.FromNanoseconds(int(seconds * 1e9))
+    return duration
 
 
 def lexical_candidates_to(
@@ -259,6 +290,10 @@ def _within(parent: str, make: Callable[[], ResultT]) -> ResultT:
         return make()
     except (InvalidFieldError, DimensionMismatchError) as error:
         raise error.within(parent) from None
+
+
+def _seconds(duration: duration_pb2.Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
 
 
 def _chosen(choices: dict[Any, ResultT], value: int, field: str) -> ResultT:

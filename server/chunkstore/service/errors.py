@@ -84,6 +84,10 @@ def _revisions(error: errors.SourceChangedError) -> dict[str, str]:
     return {"expected": str(error.expected), "actual": str(error.actual)}
 
 
+def _channels(error: errors.RetrievalDegradedError) -> dict[str, str]:
+    return {"missing": ",".join(error.missing), "answered": ",".join(error.answered)}
+
+
 def _timeout(error: errors.NoFreeConnectionError | StreamIdleError) -> dict[str, str]:
     return {"timeout_ms": f"{error.timeout * 1000:.0f}"}
 
@@ -101,9 +105,7 @@ _TABLE: dict[type[errors.ChunkstoreError], _Row] = {
     MalformedRequestError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_MALFORMED_REQUEST, _field),
     errors.ChunkNotFoundError: _Row(_C.NOT_FOUND, _R.ERROR_REASON_CHUNK_NOT_FOUND),
     errors.SourceChangedError: _Row(_C.ABORTED, _R.ERROR_REASON_SOURCE_CHANGED, _revisions),
-    errors.RetrievalDegradedError: _Row(
-        _C.UNAVAILABLE, _R.ERROR_REASON_RETRIEVAL_DEGRADED, lambda error: {"missing": ",".join(error.missing)}
-    ),
+    errors.RetrievalDegradedError: _Row(_C.UNAVAILABLE, _R.ERROR_REASON_RETRIEVAL_DEGRADED, _channels),
     errors.EmbeddingFailedError: _Row(_C.UNAVAILABLE, _R.ERROR_REASON_EMBEDDING_FAILED),
     errors.EmbeddingQuotaError: _Row(_C.RESOURCE_EXHAUSTED, _R.ERROR_REASON_EMBEDDING_FAILED),
     errors.EmbeddingRejectedError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_EMBEDDING_REJECTED),

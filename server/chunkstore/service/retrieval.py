@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from chunkstore.composition.retriever import DEFAULT_K, ChunkRetriever
-from chunkstore.service.convert import channel_report_to, mode_from, scored_chunk_to, vector_from
-from chunkstore.service.filters import filter_from
+from chunkstore.service.convert import channel_report_to, query_from, scored_chunk_to
 from chunkstore.service.interceptors.around import Context
 from chunkstore.service.tenancy import current_tenant
 from chunkstore.v1 import retrieval_service_pb2 as pb
@@ -20,21 +19,15 @@ class RetrievalServicer(RetrievalServiceServicer):
 
     async def RetrieveChunks(self, request: pb.RetrieveChunksRequest, context: Context) -> pb.RetrieveChunksResponse:
         """See the contract."""
-        vector = None
-        if request.HasField("query_vector"):
-            vector = vector_from(request.query_vector, "query_vector", self._dimension)
         result = await self._retriever.retrieve_chunks(
-            request.query,
+            query_from(request, self._dimension),
             current_tenant(),
             k=request.k if request.HasField("k") else DEFAULT_K,
-            mode=mode_from(request.mode),
             with_embeddings=request.include_embeddings,
-            query_vector=vector,
-            where=filter_from(request.filter) if request.HasField("filter") else None,
         )
         return pb.RetrieveChunksResponse(
             chunks=map(scored_chunk_to, result.chunks),
-            channels=map(channel_report_to, result.channels),
+            channels=[channel_report_to(report, result.corpus) for report in result.channels],
             partial=result.partial,
             revision=result.corpus.revision,
             chunk_count=result.corpus.chunk_count,

@@ -11,7 +11,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from chunkstore.composition.retriever import MAX_QUERY_BYTES
+from chunkstore.composition.query import MAX_QUERY_BYTES
 from chunkstore.composition.settings import Settings
 from chunkstore.composition.wiring import Collaborators
 from chunkstore.domain.chunk import MAX_CHUNK_BYTES
@@ -21,6 +21,7 @@ from chunkstore.service.candidates import LexicalCandidateServicer, SemanticCand
 from chunkstore.service.chunk_purge import ChunkPurgeServicer
 from chunkstore.service.chunk_reader import ChunkReaderServicer
 from chunkstore.service.chunk_writer import ChunkWriterServicer
+from chunkstore.service.convert import duration_to
 from chunkstore.service.explanation import ExplanationServicer
 from chunkstore.service.health import HealthMonitor
 from chunkstore.service.indexing import IndexingServicer
@@ -164,6 +165,7 @@ class ChunkstoreServer:
             max_response_bytes=self._settings.max_response_bytes,
             max_concurrent_calls=self._settings.max_concurrent_calls,
             max_query_bytes=MAX_QUERY_BYTES,
+            channel_timeout=duration_to(self._settings.channel_timeout),
         )
 
 

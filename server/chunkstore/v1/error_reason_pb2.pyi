@@ -47,7 +47,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     (revisions; 0 where the source does not exist).
     """
     ERROR_REASON_RETRIEVAL_DEGRADED: _ErrorReason.ValueType  # 9
-    """UNAVAILABLE. No requested channel answered. Metadata: missing (channels, comma separated)."""
+    """UNAVAILABLE. No requested channel answered, or a required one did not. Metadata: missing, answered (channels, comma
+    separated).
+    """
     ERROR_REASON_EMBEDDING_FAILED: _ErrorReason.ValueType  # 10
     """UNAVAILABLE, or RESOURCE_EXHAUSTED for the provider's own rate limit. The embedding provider gave no vectors; try
     again later. No metadata.
@@ -108,7 +110,9 @@ ERROR_REASON_SOURCE_CHANGED: ErrorReason.ValueType  # 8
 (revisions; 0 where the source does not exist).
 """
 ERROR_REASON_RETRIEVAL_DEGRADED: ErrorReason.ValueType  # 9
-"""UNAVAILABLE. No requested channel answered. Metadata: missing (channels, comma separated)."""
+"""UNAVAILABLE. No requested channel answered, or a required one did not. Metadata: missing, answered (channels, comma
+separated).
+"""
 ERROR_REASON_EMBEDDING_FAILED: ErrorReason.ValueType  # 10
 """UNAVAILABLE, or RESOURCE_EXHAUSTED for the provider's own rate limit. The embedding provider gave no vectors; try
 again later. No metadata.

@@ -89,11 +89,13 @@ class _ChannelStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Channel
     CHANNEL_STATUS_ANSWERED: _ChannelStatus.ValueType  # 1
     """It ranked the corpus, perhaps without finding a candidate."""
     CHANNEL_STATUS_FAILED: _ChannelStatus.ValueType  # 2
-    """It was asked and failed; the answer is partial."""
+    """It was asked and failed, for the report's reason; the answer is partial."""
     CHANNEL_STATUS_NOT_CONFIGURED: _ChannelStatus.ValueType  # 3
     """It was asked, but this server has no embedding provider; the answer is partial."""
     CHANNEL_STATUS_NOT_REQUESTED: _ChannelStatus.ValueType  # 4
     """The mode did not ask for it, or (identifier channel) the query holds no identifier."""
+    CHANNEL_STATUS_TIMED_OUT: _ChannelStatus.ValueType  # 5
+    """It was asked and did not answer within the channel timeout; its work was cancelled, and the answer is partial."""
 
 class ChannelStatus(_ChannelStatus, metaclass=_ChannelStatusEnumTypeWrapper):
     """ChannelStatus says whether a channel answered."""
@@ -103,12 +105,75 @@ CHANNEL_STATUS_UNSPECIFIED: ChannelStatus.ValueType  # 0
 CHANNEL_STATUS_ANSWERED: ChannelStatus.ValueType  # 1
 """It ranked the corpus, perhaps without finding a candidate."""
 CHANNEL_STATUS_FAILED: ChannelStatus.ValueType  # 2
-"""It was asked and failed; the answer is partial."""
+"""It was asked and failed, for the report's reason; the answer is partial."""
 CHANNEL_STATUS_NOT_CONFIGURED: ChannelStatus.ValueType  # 3
 """It was asked, but this server has no embedding provider; the answer is partial."""
 CHANNEL_STATUS_NOT_REQUESTED: ChannelStatus.ValueType  # 4
 """The mode did not ask for it, or (identifier channel) the query holds no identifier."""
+CHANNEL_STATUS_TIMED_OUT: ChannelStatus.ValueType  # 5
+"""It was asked and did not answer within the channel timeout; its work was cancelled, and the answer is partial."""
 Global___ChannelStatus: _TypeAlias = ChannelStatus  # noqa: Y015
+
+class _FusionMethod:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FusionMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FusionMethod.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FUSION_METHOD_UNSPECIFIED: _FusionMethod.ValueType  # 0
+    """The same as FUSION_METHOD_RECIPROCAL_RANK."""
+    FUSION_METHOD_RECIPROCAL_RANK: _FusionMethod.ValueType  # 1
+    """The sum over the semantic and lexical channel of 1 / (60 + rank). Needs no tuning."""
+    FUSION_METHOD_WEIGHTED_SUM: _FusionMethod.ValueType  # 2
+    """weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25), for corpora that have been measured. A cosine
+    below 0 counts 0.
+    """
+
+class FusionMethod(_FusionMethod, metaclass=_FusionMethodEnumTypeWrapper):
+    """FusionMethod says how the channels' rankings become one."""
+
+FUSION_METHOD_UNSPECIFIED: FusionMethod.ValueType  # 0
+"""The same as FUSION_METHOD_RECIPROCAL_RANK."""
+FUSION_METHOD_RECIPROCAL_RANK: FusionMethod.ValueType  # 1
+"""The sum over the semantic and lexical channel of 1 / (60 + rank). Needs no tuning."""
+FUSION_METHOD_WEIGHTED_SUM: FusionMethod.ValueType  # 2
+"""weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25), for corpora that have been measured. A cosine
+below 0 counts 0.
+"""
+Global___FusionMethod: _TypeAlias = FusionMethod  # noqa: Y015
+
+@_typing.final
+class Fusion(_message.Message):
+    """Fusion is how the channels' rankings become one. Whatever the method, each of the query's telling identifiers (held
+    whole by at least one chunk, and by at most 10 or one in a hundred) gives 2 to every chunk that holds it, so that its
+    holders come first.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    SEMANTIC_WEIGHT_FIELD_NUMBER: _builtins.int
+    method: Global___FusionMethod.ValueType
+    """The method. Unspecified means reciprocal rank."""
+    semantic_weight: _builtins.float
+    """Weight of the semantic channel in the weighted sum, within [0, 1]; the lexical channel has the rest. Absent means
+    0.5. Set for another method, it is INVALID_ARGUMENT.
+    """
+    def __init__(
+        self,
+        *,
+        method: Global___FusionMethod.ValueType = ...,
+        semantic_weight: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_semantic_weight", b"_semantic_weight", "semantic_weight", b"semantic_weight"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_semantic_weight", b"_semantic_weight", "method", b"method", "semantic_weight", b"semantic_weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__semantic_weight: _TypeAlias = _typing.Literal["semantic_weight"]  # noqa: Y015
+    _WhichOneofArgType__semantic_weight: _TypeAlias = _typing.Literal["_semantic_weight", b"_semantic_weight"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__semantic_weight) -> _WhichOneofReturnType__semantic_weight | None: ...
+
+Global___Fusion: _TypeAlias = Fusion  # noqa: Y015
 
 @_typing.final
 class RetrieveChunksRequest(_message.Message):
@@ -122,6 +187,9 @@ class RetrieveChunksRequest(_message.Message):
     INCLUDE_EMBEDDINGS_FIELD_NUMBER: _builtins.int
     QUERY_VECTOR_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    FUSION_FIELD_NUMBER: _builtins.int
+    CHANNEL_TIMEOUT_FIELD_NUMBER: _builtins.int
+    REQUIRE_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The query: plain text, of any characters but NUL; there is no query syntax. Blank, or longer than max_query_bytes
     (see GetStoreInfo), is INVALID_ARGUMENT.
@@ -144,6 +212,23 @@ class RetrieveChunksRequest(_message.Message):
         answer where a channel finds that many of them; scores are as without it.
         """
 
+    @_builtins.property
+    def fusion(self) -> Global___Fusion:
+        """How to fuse. Absent: by reciprocal rank."""
+
+    @_builtins.property
+    def channel_timeout(self) -> _duration_pb2.Duration:
+        """How long each channel may take, embedding of the query included: from 1 ms to 60 s. Absent: the server's own
+        channel_timeout (see GetStoreInfo).
+        """
+
+    @_builtins.property
+    def require(self) -> _containers.RepeatedScalarFieldContainer[Global___Channel.ValueType]:
+        """Channels that must have answered; where one has not, the call fails with UNAVAILABLE (RETRIEVAL_DEGRADED) instead
+        of a partial answer. A channel that this query does not ask for, by its mode or because it holds no identifier, is
+        INVALID_ARGUMENT.
+        """
+
     def __init__(
         self,
         *,
@@ -153,10 +238,13 @@ class RetrieveChunksRequest(_message.Message):
         include_embeddings: _builtins.bool = ...,
         query_vector: _chunk_pb2.Vector | None = ...,
         filter: _filter_pb2.Filter | None = ...,
+        fusion: Global___Fusion | None = ...,
+        channel_timeout: _duration_pb2.Duration | None = ...,
+        require: _abc.Iterable[Global___Channel.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "filter", b"filter", "k", b"k", "query_vector", b"query_vector"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "k", b"k", "query_vector", b"query_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "filter", b"filter", "include_embeddings", b"include_embeddings", "k", b"k", "mode", b"mode", "query", b"query", "query_vector", b"query_vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "include_embeddings", b"include_embeddings", "k", b"k", "mode", b"mode", "query", b"query", "query_vector", b"query_vector", "require", b"require"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__k: _TypeAlias = _typing.Literal["k"]  # noqa: Y015
     _WhichOneofArgType__k: _TypeAlias = _typing.Literal["_k", b"_k"]  # noqa: Y015
@@ -224,9 +312,12 @@ class ScoredChunk(_message.Message):
     LEXICAL_RANK_FIELD_NUMBER: _builtins.int
     IDENTIFIER_FIELD_NUMBER: _builtins.int
     IDENTIFIER_RANK_FIELD_NUMBER: _builtins.int
+    SEMANTIC_SHARE_FIELD_NUMBER: _builtins.int
+    LEXICAL_SHARE_FIELD_NUMBER: _builtins.int
+    IDENTIFIER_SHARE_FIELD_NUMBER: _builtins.int
     score: _builtins.float
-    """Fused score: the sum over channels of 1 / (60 + rank). It orders this answer and means nothing else; it is no
-    similarity and not comparable between queries.
+    """Fused score: the sum of the channels' shares, to the bit, in the order of the Channel enum. It orders this answer
+    and means nothing else; it is no similarity and not comparable between queries.
     """
     semantic: _builtins.float
     """1 - cosine distance / 2, in [0, 1]. Absent: the semantic channel did not rank this chunk, which is not zero."""
@@ -240,6 +331,14 @@ class ScoredChunk(_message.Message):
     """BM25 over the query's identifiers alone. Absent: the chunk holds none of them, or the query has none."""
     identifier_rank: _builtins.int
     """Rank in the identifier channel, from 1. Absent where it did not rank this chunk."""
+    semantic_share: _builtins.float
+    """What the semantic channel gives to the fused score. Absent where it did not rank this chunk."""
+    lexical_share: _builtins.float
+    """What the lexical channel gives to the fused score. Absent where it did not rank this chunk."""
+    identifier_share: _builtins.float
+    """What the identifier channel gives to the fused score: 2 for each telling identifier that the chunk holds, so 0 for
+    one that holds none but common identifiers. Absent where it did not rank this chunk.
+    """
     @_builtins.property
     def chunk(self) -> _chunk_pb2.Chunk:
         """The chunk."""
@@ -255,35 +354,50 @@ class ScoredChunk(_message.Message):
         lexical_rank: _builtins.int | None = ...,
         identifier: _builtins.float | None = ...,
         identifier_rank: _builtins.int | None = ...,
+        semantic_share: _builtins.float | None = ...,
+        lexical_share: _builtins.float | None = ...,
+        identifier_share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_identifier", b"_identifier", "_identifier_rank", b"_identifier_rank", "_lexical", b"_lexical", "_lexical_rank", b"_lexical_rank", "_semantic", b"_semantic", "_semantic_rank", b"_semantic_rank", "chunk", b"chunk", "identifier", b"identifier", "identifier_rank", b"identifier_rank", "lexical", b"lexical", "lexical_rank", b"lexical_rank", "semantic", b"semantic", "semantic_rank", b"semantic_rank"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_identifier", b"_identifier", "_identifier_rank", b"_identifier_rank", "_identifier_share", b"_identifier_share", "_lexical", b"_lexical", "_lexical_rank", b"_lexical_rank", "_lexical_share", b"_lexical_share", "_semantic", b"_semantic", "_semantic_rank", b"_semantic_rank", "_semantic_share", b"_semantic_share", "chunk", b"chunk", "identifier", b"identifier", "identifier_rank", b"identifier_rank", "identifier_share", b"identifier_share", "lexical", b"lexical", "lexical_rank", b"lexical_rank", "lexical_share", b"lexical_share", "semantic", b"semantic", "semantic_rank", b"semantic_rank", "semantic_share", b"semantic_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_identifier", b"_identifier", "_identifier_rank", b"_identifier_rank", "_lexical", b"_lexical", "_lexical_rank", b"_lexical_rank", "_semantic", b"_semantic", "_semantic_rank", b"_semantic_rank", "chunk", b"chunk", "identifier", b"identifier", "identifier_rank", b"identifier_rank", "lexical", b"lexical", "lexical_rank", b"lexical_rank", "score", b"score", "semantic", b"semantic", "semantic_rank", b"semantic_rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_identifier", b"_identifier", "_identifier_rank", b"_identifier_rank", "_identifier_share", b"_identifier_share", "_lexical", b"_lexical", "_lexical_rank", b"_lexical_rank", "_lexical_share", b"_lexical_share", "_semantic", b"_semantic", "_semantic_rank", b"_semantic_rank", "_semantic_share", b"_semantic_share", "chunk", b"chunk", "identifier", b"identifier", "identifier_rank", b"identifier_rank", "identifier_share", b"identifier_share", "lexical", b"lexical", "lexical_rank", b"lexical_rank", "lexical_share", b"lexical_share", "score", b"score", "semantic", b"semantic", "semantic_rank", b"semantic_rank", "semantic_share", b"semantic_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__identifier: _TypeAlias = _typing.Literal["identifier"]  # noqa: Y015
     _WhichOneofArgType__identifier: _TypeAlias = _typing.Literal["_identifier", b"_identifier"]  # noqa: Y015
     _WhichOneofReturnType__identifier_rank: _TypeAlias = _typing.Literal["identifier_rank"]  # noqa: Y015
     _WhichOneofArgType__identifier_rank: _TypeAlias = _typing.Literal["_identifier_rank", b"_identifier_rank"]  # noqa: Y015
+    _WhichOneofReturnType__identifier_share: _TypeAlias = _typing.Literal["identifier_share"]  # noqa: Y015
+    _WhichOneofArgType__identifier_share: _TypeAlias = _typing.Literal["_identifier_share", b"_identifier_share"]  # noqa: Y015
     _WhichOneofReturnType__lexical: _TypeAlias = _typing.Literal["lexical"]  # noqa: Y015
     _WhichOneofArgType__lexical: _TypeAlias = _typing.Literal["_lexical", b"_lexical"]  # noqa: Y015
     _WhichOneofReturnType__lexical_rank: _TypeAlias = _typing.Literal["lexical_rank"]  # noqa: Y015
     _WhichOneofArgType__lexical_rank: _TypeAlias = _typing.Literal["_lexical_rank", b"_lexical_rank"]  # noqa: Y015
+    _WhichOneofReturnType__lexical_share: _TypeAlias = _typing.Literal["lexical_share"]  # noqa: Y015
+    _WhichOneofArgType__lexical_share: _TypeAlias = _typing.Literal["_lexical_share", b"_lexical_share"]  # noqa: Y015
     _WhichOneofReturnType__semantic: _TypeAlias = _typing.Literal["semantic"]  # noqa: Y015
     _WhichOneofArgType__semantic: _TypeAlias = _typing.Literal["_semantic", b"_semantic"]  # noqa: Y015
     _WhichOneofReturnType__semantic_rank: _TypeAlias = _typing.Literal["semantic_rank"]  # noqa: Y015
     _WhichOneofArgType__semantic_rank: _TypeAlias = _typing.Literal["_semantic_rank", b"_semantic_rank"]  # noqa: Y015
+    _WhichOneofReturnType__semantic_share: _TypeAlias = _typing.Literal["semantic_share"]  # noqa: Y015
+    _WhichOneofArgType__semantic_share: _TypeAlias = _typing.Literal["_semantic_share", b"_semantic_share"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__identifier) -> _WhichOneofReturnType__identifier | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__identifier_rank) -> _WhichOneofReturnType__identifier_rank | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__identifier_share) -> _WhichOneofReturnType__identifier_share | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lexical) -> _WhichOneofReturnType__lexical | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lexical_rank) -> _WhichOneofReturnType__lexical_rank | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lexical_share) -> _WhichOneofReturnType__lexical_share | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__semantic) -> _WhichOneofReturnType__semantic | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__semantic_rank) -> _WhichOneofReturnType__semantic_rank | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__semantic_share) -> _WhichOneofReturnType__semantic_share | None: ...
 
 Global___ScoredChunk: _TypeAlias = ScoredChunk  # noqa: Y015
 
@@ -298,16 +412,27 @@ class ChannelReport(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     CANDIDATES_FIELD_NUMBER: _builtins.int
     ELAPSED_FIELD_NUMBER: _builtins.int
+    RANKABLE_COUNT_FIELD_NUMBER: _builtins.int
+    CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     channel: Global___Channel.ValueType
     """The channel."""
     status: Global___ChannelStatus.ValueType
     """Whether it answered."""
     reason: _builtins.str
-    """Why it did not answer, as a stable word (EMBEDDING_FAILED, NO_EMBEDDING_PROVIDER); empty where it answered or
-    was not requested.
+    """Why it did not answer, as a stable word: EMBEDDING_FAILED, STORE_UNAVAILABLE, NO_FREE_CONNECTION (failed);
+    EMBEDDING_TIMED_OUT, RANKING_TIMED_OUT (timed out); NO_EMBEDDING_PROVIDER (not configured). Empty where it answered
+    or was not requested.
     """
     candidates: _builtins.int
     """How many candidates it ranked."""
+    rankable_count: _builtins.int
+    """How many chunks it could rank: for the semantic channel those that are embedded, for the others all. Unset where
+    it did not answer.
+    """
+    chunk_count: _builtins.int
+    """How many chunks the corpus has; with rankable_count below it, some chunks cannot be found by this channel. Unset
+    where it did not answer.
+    """
     @_builtins.property
     def elapsed(self) -> _duration_pb2.Duration:
         """Time from the start of the channel's work to its end, embedding of the query included."""
@@ -320,11 +445,20 @@ class ChannelReport(_message.Message):
         reason: _builtins.str = ...,
         candidates: _builtins.int = ...,
         elapsed: _duration_pb2.Duration | None = ...,
+        rankable_count: _builtins.int | None = ...,
+        chunk_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["elapsed", b"elapsed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_count", b"_chunk_count", "_rankable_count", b"_rankable_count", "chunk_count", b"chunk_count", "elapsed", b"elapsed", "rankable_count", b"rankable_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "channel", b"channel", "elapsed", b"elapsed", "reason", b"reason", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_count", b"_chunk_count", "_rankable_count", b"_rankable_count", "candidates", b"candidates", "channel", b"channel", "chunk_count", b"chunk_count", "elapsed", b"elapsed", "rankable_count", b"rankable_count", "reason", b"reason", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__chunk_count: _TypeAlias = _typing.Literal["chunk_count"]  # noqa: Y015
+    _WhichOneofArgType__chunk_count: _TypeAlias = _typing.Literal["_chunk_count", b"_chunk_count"]  # noqa: Y015
+    _WhichOneofReturnType__rankable_count: _TypeAlias = _typing.Literal["rankable_count"]  # noqa: Y015
+    _WhichOneofArgType__rankable_count: _TypeAlias = _typing.Literal["_rankable_count", b"_rankable_count"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__chunk_count) -> _WhichOneofReturnType__chunk_count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rankable_count) -> _WhichOneofReturnType__rankable_count | None: ...
 
 Global___ChannelReport: _TypeAlias = ChannelReport  # noqa: Y015

@@ -48,12 +48,14 @@ class RetrievalServiceServicer:
 
     def RetrieveChunks(self, request, context):
         """RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
-        fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
-        is always the beginning of the answer for a larger k.
+        fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
+        answer for a larger k.
 
-        Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
-        UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
-        where the answer exceeds the message size limit.
+        A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
+
+        Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
+        before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
+        RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

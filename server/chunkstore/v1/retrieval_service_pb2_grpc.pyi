@@ -35,12 +35,14 @@ class RetrievalServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RetrievalServiceAsyncStub: ...
     RetrieveChunks: _grpc.UnaryUnaryMultiCallable[_retrieval_service_pb2.RetrieveChunksRequest, _retrieval_service_pb2.RetrieveChunksResponse]
     """RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
-    fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
-    is always the beginning of the answer for a larger k.
+    fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
+    answer for a larger k.
 
-    Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
-    UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
-    where the answer exceeds the message size limit.
+    A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
+
+    Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
+    before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
+    RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
     """
 
 @_typing.type_check_only
@@ -50,12 +52,14 @@ class RetrievalServiceAsyncStub(RetrievalServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RetrieveChunks: _aio.UnaryUnaryMultiCallable[_retrieval_service_pb2.RetrieveChunksRequest, _retrieval_service_pb2.RetrieveChunksResponse]  # type: ignore[assignment]
     """RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
-    fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
-    is always the beginning of the answer for a larger k.
+    fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
+    answer for a larger k.
 
-    Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
-    UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
-    where the answer exceeds the message size limit.
+    A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
+
+    Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
+    before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
+    RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
     """
 
 class RetrievalServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -68,12 +72,14 @@ class RetrievalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retrieval_service_pb2.RetrieveChunksResponse, _abc.Awaitable[_retrieval_service_pb2.RetrieveChunksResponse]]:
         """RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
-        fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
-        is always the beginning of the answer for a larger k.
+        fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
+        answer for a larger k.
 
-        Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
-        UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
-        where the answer exceeds the message size limit.
+        A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
+
+        Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
+        before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
+        RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
         """
 
 def add_RetrievalServiceServicer_to_server(servicer: RetrievalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,6 +4,7 @@ isort:skip_file
 What a server is and what it holds."""
 
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -161,6 +162,7 @@ class Limits(_message.Message):
     MAX_RESPONSE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
     MAX_QUERY_BYTES_FIELD_NUMBER: _builtins.int
+    CHANNEL_TIMEOUT_FIELD_NUMBER: _builtins.int
     max_k: _builtins.int
     """Largest k of RetrieveChunks."""
     max_candidates: _builtins.int
@@ -179,6 +181,10 @@ class Limits(_message.Message):
     """Calls served at a time; further ones get RESOURCE_EXHAUSTED (TOO_MANY_CALLS)."""
     max_query_bytes: _builtins.int
     """Largest query of RetrieveChunks, in UTF-8 bytes."""
+    @_builtins.property
+    def channel_timeout(self) -> _duration_pb2.Duration:
+        """How long each channel of RetrieveChunks may take where the request does not say."""
+
     def __init__(
         self,
         *,
@@ -191,10 +197,11 @@ class Limits(_message.Message):
         max_response_bytes: _builtins.int = ...,
         max_concurrent_calls: _builtins.int = ...,
         max_query_bytes: _builtins.int = ...,
+        channel_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_timeout", b"channel_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_depth", b"channel_depth", "max_candidates", b"max_candidates", "max_chunk_bytes", b"max_chunk_bytes", "max_concurrent_calls", b"max_concurrent_calls", "max_k", b"max_k", "max_metadata_bytes", b"max_metadata_bytes", "max_query_bytes", b"max_query_bytes", "max_request_bytes", b"max_request_bytes", "max_response_bytes", b"max_response_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_depth", b"channel_depth", "channel_timeout", b"channel_timeout", "max_candidates", b"max_candidates", "max_chunk_bytes", b"max_chunk_bytes", "max_concurrent_calls", b"max_concurrent_calls", "max_k", b"max_k", "max_metadata_bytes", b"max_metadata_bytes", "max_query_bytes", b"max_query_bytes", "max_request_bytes", b"max_request_bytes", "max_response_bytes", b"max_response_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

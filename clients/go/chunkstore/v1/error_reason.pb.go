@@ -50,7 +50,8 @@ const (
 	// ABORTED. The source has been changed since the revision that the write was based on. Metadata: expected, actual
 	// (revisions; 0 where the source does not exist).
 	ErrorReason_ERROR_REASON_SOURCE_CHANGED ErrorReason = 8
-	// UNAVAILABLE. No requested channel answered. Metadata: missing (channels, comma separated).
+	// UNAVAILABLE. No requested channel answered, or a required one did not. Metadata: missing, answered (channels, comma
+	// separated).
 	ErrorReason_ERROR_REASON_RETRIEVAL_DEGRADED ErrorReason = 9
 	// UNAVAILABLE, or RESOURCE_EXHAUSTED for the provider's own rate limit. The embedding provider gave no vectors; try
 	// again later. No metadata.

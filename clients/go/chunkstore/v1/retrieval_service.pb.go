@@ -146,12 +146,14 @@ const (
 	ChannelStatus_CHANNEL_STATUS_UNSPECIFIED ChannelStatus = 0
 	// It ranked the corpus, perhaps without finding a candidate.
 	ChannelStatus_CHANNEL_STATUS_ANSWERED ChannelStatus = 1
-	// It was asked and failed; the answer is partial.
+	// It was asked and failed, for the report's reason; the answer is partial.
 	ChannelStatus_CHANNEL_STATUS_FAILED ChannelStatus = 2
 	// It was asked, but this server has no embedding provider; the answer is partial.
 	ChannelStatus_CHANNEL_STATUS_NOT_CONFIGURED ChannelStatus = 3
 	// The mode did not ask for it, or (identifier channel) the query holds no identifier.
 	ChannelStatus_CHANNEL_STATUS_NOT_REQUESTED ChannelStatus = 4
+	// It was asked and did not answer within the channel timeout; its work was cancelled, and the answer is partial.
+	ChannelStatus_CHANNEL_STATUS_TIMED_OUT ChannelStatus = 5
 )
 
 // Enum value maps for ChannelStatus.
@@ -162,6 +164,7 @@ var (
 		2: "CHANNEL_STATUS_FAILED",
 		3: "CHANNEL_STATUS_NOT_CONFIGURED",
 		4: "CHANNEL_STATUS_NOT_REQUESTED",
+		5: "CHANNEL_STATUS_TIMED_OUT",
 	}
 	ChannelStatus_value = map[string]int32{
 		"CHANNEL_STATUS_UNSPECIFIED":    0,
@@ -169,6 +172,7 @@ var (
 		"CHANNEL_STATUS_FAILED":         2,
 		"CHANNEL_STATUS_NOT_CONFIGURED": 3,
 		"CHANNEL_STATUS_NOT_REQUESTED":  4,
+		"CHANNEL_STATUS_TIMED_OUT":      5,
 	}
 )
 
@@ -199,6 +203,118 @@ func (ChannelStatus) EnumDescriptor() ([]byte, []int) {
 	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{2}
 }
 
+// FusionMethod says how the channels' rankings become one.
+type FusionMethod int32
+
+const (
+	// The same as FUSION_METHOD_RECIPROCAL_RANK.
+	FusionMethod_FUSION_METHOD_UNSPECIFIED FusionMethod = 0
+	// The sum over the semantic and lexical channel of 1 / (60 + rank). Needs no tuning.
+	FusionMethod_FUSION_METHOD_RECIPROCAL_RANK FusionMethod = 1
+	// weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25), for corpora that have been measured. A cosine
+	// below 0 counts 0.
+	FusionMethod_FUSION_METHOD_WEIGHTED_SUM FusionMethod = 2
+)
+
+// Enum value maps for FusionMethod.
+var (
+	FusionMethod_name = map[int32]string{
+		0: "FUSION_METHOD_UNSPECIFIED",
+		1: "FUSION_METHOD_RECIPROCAL_RANK",
+		2: "FUSION_METHOD_WEIGHTED_SUM",
+	}
+	FusionMethod_value = map[string]int32{
+		"FUSION_METHOD_UNSPECIFIED":     0,
+		"FUSION_METHOD_RECIPROCAL_RANK": 1,
+		"FUSION_METHOD_WEIGHTED_SUM":    2,
+	}
+)
+
+func (x FusionMethod) Enum() *FusionMethod {
+	p := new(FusionMethod)
+	*p = x
+	return p
+}
+
+func (x FusionMethod) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FusionMethod) Descriptor() protoreflect.EnumDescriptor {
+	return file_chunkstore_v1_retrieval_service_proto_enumTypes[3].Descriptor()
+}
+
+func (FusionMethod) Type() protoreflect.EnumType {
+	return &file_chunkstore_v1_retrieval_service_proto_enumTypes[3]
+}
+
+func (x FusionMethod) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FusionMethod.Descriptor instead.
+func (FusionMethod) EnumDescriptor() ([]byte, []int) {
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{3}
+}
+
+// Fusion is how the channels' rankings become one. Whatever the method, each of the query's telling identifiers (held
+// whole by at least one chunk, and by at most 10 or one in a hundred) gives 2 to every chunk that holds it, so that its
+// holders come first.
+type Fusion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The method. Unspecified means reciprocal rank.
+	Method FusionMethod `protobuf:"varint,1,opt,name=method,proto3,enum=chunkstore.v1.FusionMethod" json:"method,omitempty"`
+	// Weight of the semantic channel in the weighted sum, within [0, 1]; the lexical channel has the rest. Absent means
+	// 0.5. Set for another method, it is INVALID_ARGUMENT.
+	SemanticWeight *float64 `protobuf:"fixed64,2,opt,name=semantic_weight,json=semanticWeight,proto3,oneof" json:"semantic_weight,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Fusion) Reset() {
+	*x = Fusion{}
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fusion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fusion) ProtoMessage() {}
+
+func (x *Fusion) ProtoReflect() protoreflect.Message {
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fusion.ProtoReflect.Descriptor instead.
+func (*Fusion) Descriptor() ([]byte, []int) {
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Fusion) GetMethod() FusionMethod {
+	if x != nil {
+		return x.Method
+	}
+	return FusionMethod_FUSION_METHOD_UNSPECIFIED
+}
+
+func (x *Fusion) GetSemanticWeight() float64 {
+	if x != nil && x.SemanticWeight != nil {
+		return *x.SemanticWeight
+	}
+	return 0
+}
+
 // RetrieveChunksRequest is a query.
 type RetrieveChunksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -216,14 +332,23 @@ type RetrieveChunksRequest struct {
 	QueryVector *Vector `protobuf:"bytes,5,opt,name=query_vector,json=queryVector,proto3" json:"query_vector,omitempty"`
 	// Which chunks may be in the answer. Absent: all of them. Every channel ranks those alone, so there are k chunks in the
 	// answer where a channel finds that many of them; scores are as without it.
-	Filter        *Filter `protobuf:"bytes,6,opt,name=filter,proto3" json:"filter,omitempty"`
+	Filter *Filter `protobuf:"bytes,6,opt,name=filter,proto3" json:"filter,omitempty"`
+	// How to fuse. Absent: by reciprocal rank.
+	Fusion *Fusion `protobuf:"bytes,7,opt,name=fusion,proto3" json:"fusion,omitempty"`
+	// How long each channel may take, embedding of the query included: from 1 ms to 60 s. Absent: the server's own
+	// channel_timeout (see GetStoreInfo).
+	ChannelTimeout *durationpb.Duration `protobuf:"bytes,8,opt,name=channel_timeout,json=channelTimeout,proto3" json:"channel_timeout,omitempty"`
+	// Channels that must have answered; where one has not, the call fails with UNAVAILABLE (RETRIEVAL_DEGRADED) instead
+	// of a partial answer. A channel that this query does not ask for, by its mode or because it holds no identifier, is
+	// INVALID_ARGUMENT.
+	Require       []Channel `protobuf:"varint,9,rep,packed,name=require,proto3,enum=chunkstore.v1.Channel" json:"require,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RetrieveChunksRequest) Reset() {
 	*x = RetrieveChunksRequest{}
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[0]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +360,7 @@ func (x *RetrieveChunksRequest) String() string {
 func (*RetrieveChunksRequest) ProtoMessage() {}
 
 func (x *RetrieveChunksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[0]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +373,7 @@ func (x *RetrieveChunksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetrieveChunksRequest.ProtoReflect.Descriptor instead.
 func (*RetrieveChunksRequest) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{0}
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *RetrieveChunksRequest) GetQuery() string {
@@ -293,6 +418,27 @@ func (x *RetrieveChunksRequest) GetFilter() *Filter {
 	return nil
 }
 
+func (x *RetrieveChunksRequest) GetFusion() *Fusion {
+	if x != nil {
+		return x.Fusion
+	}
+	return nil
+}
+
+func (x *RetrieveChunksRequest) GetChannelTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.ChannelTimeout
+	}
+	return nil
+}
+
+func (x *RetrieveChunksRequest) GetRequire() []Channel {
+	if x != nil {
+		return x.Require
+	}
+	return nil
+}
+
 // RetrieveChunksResponse is the ranked answer and how it came about.
 type RetrieveChunksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -314,7 +460,7 @@ type RetrieveChunksResponse struct {
 
 func (x *RetrieveChunksResponse) Reset() {
 	*x = RetrieveChunksResponse{}
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[1]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +472,7 @@ func (x *RetrieveChunksResponse) String() string {
 func (*RetrieveChunksResponse) ProtoMessage() {}
 
 func (x *RetrieveChunksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[1]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +485,7 @@ func (x *RetrieveChunksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetrieveChunksResponse.ProtoReflect.Descriptor instead.
 func (*RetrieveChunksResponse) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{1}
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RetrieveChunksResponse) GetChunks() []*ScoredChunk {
@@ -389,8 +535,8 @@ type ScoredChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The chunk.
 	Chunk *Chunk `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
-	// Fused score: the sum over channels of 1 / (60 + rank). It orders this answer and means nothing else; it is no
-	// similarity and not comparable between queries.
+	// Fused score: the sum of the channels' shares, to the bit, in the order of the Channel enum. It orders this answer
+	// and means nothing else; it is no similarity and not comparable between queries.
 	Score float64 `protobuf:"fixed64,2,opt,name=score,proto3" json:"score,omitempty"`
 	// 1 - cosine distance / 2, in [0, 1]. Absent: the semantic channel did not rank this chunk, which is not zero.
 	Semantic *float64 `protobuf:"fixed64,3,opt,name=semantic,proto3,oneof" json:"semantic,omitempty"`
@@ -404,13 +550,20 @@ type ScoredChunk struct {
 	Identifier *float64 `protobuf:"fixed64,7,opt,name=identifier,proto3,oneof" json:"identifier,omitempty"`
 	// Rank in the identifier channel, from 1. Absent where it did not rank this chunk.
 	IdentifierRank *int32 `protobuf:"varint,8,opt,name=identifier_rank,json=identifierRank,proto3,oneof" json:"identifier_rank,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the semantic channel gives to the fused score. Absent where it did not rank this chunk.
+	SemanticShare *float64 `protobuf:"fixed64,9,opt,name=semantic_share,json=semanticShare,proto3,oneof" json:"semantic_share,omitempty"`
+	// What the lexical channel gives to the fused score. Absent where it did not rank this chunk.
+	LexicalShare *float64 `protobuf:"fixed64,10,opt,name=lexical_share,json=lexicalShare,proto3,oneof" json:"lexical_share,omitempty"`
+	// What the identifier channel gives to the fused score: 2 for each telling identifier that the chunk holds, so 0 for
+	// one that holds none but common identifiers. Absent where it did not rank this chunk.
+	IdentifierShare *float64 `protobuf:"fixed64,11,opt,name=identifier_share,json=identifierShare,proto3,oneof" json:"identifier_share,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ScoredChunk) Reset() {
 	*x = ScoredChunk{}
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[2]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +575,7 @@ func (x *ScoredChunk) String() string {
 func (*ScoredChunk) ProtoMessage() {}
 
 func (x *ScoredChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[2]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +588,7 @@ func (x *ScoredChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoredChunk.ProtoReflect.Descriptor instead.
 func (*ScoredChunk) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{2}
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ScoredChunk) GetChunk() *Chunk {
@@ -494,6 +647,27 @@ func (x *ScoredChunk) GetIdentifierRank() int32 {
 	return 0
 }
 
+func (x *ScoredChunk) GetSemanticShare() float64 {
+	if x != nil && x.SemanticShare != nil {
+		return *x.SemanticShare
+	}
+	return 0
+}
+
+func (x *ScoredChunk) GetLexicalShare() float64 {
+	if x != nil && x.LexicalShare != nil {
+		return *x.LexicalShare
+	}
+	return 0
+}
+
+func (x *ScoredChunk) GetIdentifierShare() float64 {
+	if x != nil && x.IdentifierShare != nil {
+		return *x.IdentifierShare
+	}
+	return 0
+}
+
 // ChannelReport says what one channel did for this answer.
 type ChannelReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -501,20 +675,27 @@ type ChannelReport struct {
 	Channel Channel `protobuf:"varint,1,opt,name=channel,proto3,enum=chunkstore.v1.Channel" json:"channel,omitempty"`
 	// Whether it answered.
 	Status ChannelStatus `protobuf:"varint,2,opt,name=status,proto3,enum=chunkstore.v1.ChannelStatus" json:"status,omitempty"`
-	// Why it did not answer, as a stable word (EMBEDDING_FAILED, NO_EMBEDDING_PROVIDER); empty where it answered or
-	// was not requested.
+	// Why it did not answer, as a stable word: EMBEDDING_FAILED, STORE_UNAVAILABLE, NO_FREE_CONNECTION (failed);
+	// EMBEDDING_TIMED_OUT, RANKING_TIMED_OUT (timed out); NO_EMBEDDING_PROVIDER (not configured). Empty where it answered
+	// or was not requested.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How many candidates it ranked.
 	Candidates int32 `protobuf:"varint,4,opt,name=candidates,proto3" json:"candidates,omitempty"`
 	// Time from the start of the channel's work to its end, embedding of the query included.
-	Elapsed       *durationpb.Duration `protobuf:"bytes,5,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
+	Elapsed *durationpb.Duration `protobuf:"bytes,5,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
+	// How many chunks it could rank: for the semantic channel those that are embedded, for the others all. Unset where
+	// it did not answer.
+	RankableCount *int64 `protobuf:"varint,6,opt,name=rankable_count,json=rankableCount,proto3,oneof" json:"rankable_count,omitempty"`
+	// How many chunks the corpus has; with rankable_count below it, some chunks cannot be found by this channel. Unset
+	// where it did not answer.
+	ChunkCount    *int64 `protobuf:"varint,7,opt,name=chunk_count,json=chunkCount,proto3,oneof" json:"chunk_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChannelReport) Reset() {
 	*x = ChannelReport{}
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[3]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +707,7 @@ func (x *ChannelReport) String() string {
 func (*ChannelReport) ProtoMessage() {}
 
 func (x *ChannelReport) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[3]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +720,7 @@ func (x *ChannelReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelReport.ProtoReflect.Descriptor instead.
 func (*ChannelReport) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{3}
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ChannelReport) GetChannel() Channel {
@@ -577,18 +758,39 @@ func (x *ChannelReport) GetElapsed() *durationpb.Duration {
 	return nil
 }
 
+func (x *ChannelReport) GetRankableCount() int64 {
+	if x != nil && x.RankableCount != nil {
+		return *x.RankableCount
+	}
+	return 0
+}
+
+func (x *ChannelReport) GetChunkCount() int64 {
+	if x != nil && x.ChunkCount != nil {
+		return *x.ChunkCount
+	}
+	return 0
+}
+
 var File_chunkstore_v1_retrieval_service_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\n" +
-	"%chunkstore/v1/retrieval_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1achunkstore/v1/filter.proto\x1a\x1egoogle/protobuf/duration.proto\"\x90\x02\n" +
+	"%chunkstore/v1/retrieval_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1achunkstore/v1/filter.proto\x1a\x1egoogle/protobuf/duration.proto\"\x7f\n" +
+	"\x06Fusion\x123\n" +
+	"\x06method\x18\x01 \x01(\x0e2\x1b.chunkstore.v1.FusionMethodR\x06method\x12,\n" +
+	"\x0fsemantic_weight\x18\x02 \x01(\x01H\x00R\x0esemanticWeight\x88\x01\x01B\x12\n" +
+	"\x10_semantic_weight\"\xb5\x03\n" +
 	"\x15RetrieveChunksRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x11\n" +
 	"\x01k\x18\x02 \x01(\x05H\x00R\x01k\x88\x01\x01\x120\n" +
 	"\x04mode\x18\x03 \x01(\x0e2\x1c.chunkstore.v1.RetrievalModeR\x04mode\x12-\n" +
 	"\x12include_embeddings\x18\x04 \x01(\bR\x11includeEmbeddings\x128\n" +
 	"\fquery_vector\x18\x05 \x01(\v2\x15.chunkstore.v1.VectorR\vqueryVector\x12-\n" +
-	"\x06filter\x18\x06 \x01(\v2\x15.chunkstore.v1.FilterR\x06filterB\x04\n" +
+	"\x06filter\x18\x06 \x01(\v2\x15.chunkstore.v1.FilterR\x06filter\x12-\n" +
+	"\x06fusion\x18\a \x01(\v2\x15.chunkstore.v1.FusionR\x06fusion\x12B\n" +
+	"\x0fchannel_timeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\x0echannelTimeout\x120\n" +
+	"\arequire\x18\t \x03(\x0e2\x16.chunkstore.v1.ChannelR\arequireB\x04\n" +
 	"\x02_k\"\x84\x02\n" +
 	"\x16RetrieveChunksResponse\x122\n" +
 	"\x06chunks\x18\x01 \x03(\v2\x1a.chunkstore.v1.ScoredChunkR\x06chunks\x128\n" +
@@ -597,7 +799,7 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vchunk_count\x18\x05 \x01(\x03R\n" +
 	"chunkCount\x12%\n" +
-	"\x0eembedded_count\x18\x06 \x01(\x03R\rembeddedCount\"\x93\x03\n" +
+	"\x0eembedded_count\x18\x06 \x01(\x03R\rembeddedCount\"\xd3\x04\n" +
 	"\vScoredChunk\x12*\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x14.chunkstore.v1.ChunkR\x05chunk\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x01R\x05score\x12\x1f\n" +
@@ -608,14 +810,21 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\n" +
 	"identifier\x18\a \x01(\x01H\x04R\n" +
 	"identifier\x88\x01\x01\x12,\n" +
-	"\x0fidentifier_rank\x18\b \x01(\x05H\x05R\x0eidentifierRank\x88\x01\x01B\v\n" +
+	"\x0fidentifier_rank\x18\b \x01(\x05H\x05R\x0eidentifierRank\x88\x01\x01\x12*\n" +
+	"\x0esemantic_share\x18\t \x01(\x01H\x06R\rsemanticShare\x88\x01\x01\x12(\n" +
+	"\rlexical_share\x18\n" +
+	" \x01(\x01H\aR\flexicalShare\x88\x01\x01\x12.\n" +
+	"\x10identifier_share\x18\v \x01(\x01H\bR\x0fidentifierShare\x88\x01\x01B\v\n" +
 	"\t_semanticB\n" +
 	"\n" +
 	"\b_lexicalB\x10\n" +
 	"\x0e_semantic_rankB\x0f\n" +
 	"\r_lexical_rankB\r\n" +
 	"\v_identifierB\x12\n" +
-	"\x10_identifier_rank\"\xe4\x01\n" +
+	"\x10_identifier_rankB\x11\n" +
+	"\x0f_semantic_shareB\x10\n" +
+	"\x0e_lexical_shareB\x13\n" +
+	"\x11_identifier_share\"\xd9\x02\n" +
 	"\rChannelReport\x120\n" +
 	"\achannel\x18\x01 \x01(\x0e2\x16.chunkstore.v1.ChannelR\achannel\x124\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1c.chunkstore.v1.ChannelStatusR\x06status\x12\x16\n" +
@@ -623,7 +832,12 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\n" +
 	"candidates\x18\x04 \x01(\x05R\n" +
 	"candidates\x123\n" +
-	"\aelapsed\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aelapsed*\x83\x01\n" +
+	"\aelapsed\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x12*\n" +
+	"\x0erankable_count\x18\x06 \x01(\x03H\x00R\rrankableCount\x88\x01\x01\x12$\n" +
+	"\vchunk_count\x18\a \x01(\x03H\x01R\n" +
+	"chunkCount\x88\x01\x01B\x11\n" +
+	"\x0f_rankable_countB\x0e\n" +
+	"\f_chunk_count*\x83\x01\n" +
 	"\rRetrievalMode\x12\x1e\n" +
 	"\x1aRETRIEVAL_MODE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15RETRIEVAL_MODE_HYBRID\x10\x01\x12\x1b\n" +
@@ -633,13 +847,18 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\x13CHANNEL_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10CHANNEL_SEMANTIC\x10\x01\x12\x13\n" +
 	"\x0fCHANNEL_LEXICAL\x10\x02\x12\x16\n" +
-	"\x12CHANNEL_IDENTIFIER\x10\x03*\xac\x01\n" +
+	"\x12CHANNEL_IDENTIFIER\x10\x03*\xca\x01\n" +
 	"\rChannelStatus\x12\x1e\n" +
 	"\x1aCHANNEL_STATUS_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CHANNEL_STATUS_ANSWERED\x10\x01\x12\x19\n" +
 	"\x15CHANNEL_STATUS_FAILED\x10\x02\x12!\n" +
 	"\x1dCHANNEL_STATUS_NOT_CONFIGURED\x10\x03\x12 \n" +
-	"\x1cCHANNEL_STATUS_NOT_REQUESTED\x10\x042q\n" +
+	"\x1cCHANNEL_STATUS_NOT_REQUESTED\x10\x04\x12\x1c\n" +
+	"\x18CHANNEL_STATUS_TIMED_OUT\x10\x05*p\n" +
+	"\fFusionMethod\x12\x1d\n" +
+	"\x19FUSION_METHOD_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dFUSION_METHOD_RECIPROCAL_RANK\x10\x01\x12\x1e\n" +
+	"\x1aFUSION_METHOD_WEIGHTED_SUM\x10\x022q\n" +
 	"\x10RetrievalService\x12]\n" +
 	"\x0eRetrieveChunks\x12$.chunkstore.v1.RetrieveChunksRequest\x1a%.chunkstore.v1.RetrieveChunksResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
 
@@ -655,38 +874,44 @@ func file_chunkstore_v1_retrieval_service_proto_rawDescGZIP() []byte {
 	return file_chunkstore_v1_retrieval_service_proto_rawDescData
 }
 
-var file_chunkstore_v1_retrieval_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_chunkstore_v1_retrieval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_chunkstore_v1_retrieval_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_chunkstore_v1_retrieval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_chunkstore_v1_retrieval_service_proto_goTypes = []any{
 	(RetrievalMode)(0),             // 0: chunkstore.v1.RetrievalMode
 	(Channel)(0),                   // 1: chunkstore.v1.Channel
 	(ChannelStatus)(0),             // 2: chunkstore.v1.ChannelStatus
-	(*RetrieveChunksRequest)(nil),  // 3: chunkstore.v1.RetrieveChunksRequest
-	(*RetrieveChunksResponse)(nil), // 4: chunkstore.v1.RetrieveChunksResponse
-	(*ScoredChunk)(nil),            // 5: chunkstore.v1.ScoredChunk
-	(*ChannelReport)(nil),          // 6: chunkstore.v1.ChannelReport
-	(*Vector)(nil),                 // 7: chunkstore.v1.Vector
-	(*Filter)(nil),                 // 8: chunkstore.v1.Filter
-	(*Chunk)(nil),                  // 9: chunkstore.v1.Chunk
-	(*durationpb.Duration)(nil),    // 10: google.protobuf.Duration
+	(FusionMethod)(0),              // 3: chunkstore.v1.FusionMethod
+	(*Fusion)(nil),                 // 4: chunkstore.v1.Fusion
+	(*RetrieveChunksRequest)(nil),  // 5: chunkstore.v1.RetrieveChunksRequest
+	(*RetrieveChunksResponse)(nil), // 6: chunkstore.v1.RetrieveChunksResponse
+	(*ScoredChunk)(nil),            // 7: chunkstore.v1.ScoredChunk
+	(*ChannelReport)(nil),          // 8: chunkstore.v1.ChannelReport
+	(*Vector)(nil),                 // 9: chunkstore.v1.Vector
+	(*Filter)(nil),                 // 10: chunkstore.v1.Filter
+	(*durationpb.Duration)(nil),    // 11: google.protobuf.Duration
+	(*Chunk)(nil),                  // 12: chunkstore.v1.Chunk
 }
 var file_chunkstore_v1_retrieval_service_proto_depIdxs = []int32{
-	0,  // 0: chunkstore.v1.RetrieveChunksRequest.mode:type_name -> chunkstore.v1.RetrievalMode
-	7,  // 1: chunkstore.v1.RetrieveChunksRequest.query_vector:type_name -> chunkstore.v1.Vector
-	8,  // 2: chunkstore.v1.RetrieveChunksRequest.filter:type_name -> chunkstore.v1.Filter
-	5,  // 3: chunkstore.v1.RetrieveChunksResponse.chunks:type_name -> chunkstore.v1.ScoredChunk
-	6,  // 4: chunkstore.v1.RetrieveChunksResponse.channels:type_name -> chunkstore.v1.ChannelReport
-	9,  // 5: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
-	1,  // 6: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
-	2,  // 7: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
-	10, // 8: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
-	3,  // 9: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
-	4,  // 10: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
-	10, // [10:11] is the sub-list for method output_type
-	9,  // [9:10] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	3,  // 0: chunkstore.v1.Fusion.method:type_name -> chunkstore.v1.FusionMethod
+	0,  // 1: chunkstore.v1.RetrieveChunksRequest.mode:type_name -> chunkstore.v1.RetrievalMode
+	9,  // 2: chunkstore.v1.RetrieveChunksRequest.query_vector:type_name -> chunkstore.v1.Vector
+	10, // 3: chunkstore.v1.RetrieveChunksRequest.filter:type_name -> chunkstore.v1.Filter
+	4,  // 4: chunkstore.v1.RetrieveChunksRequest.fusion:type_name -> chunkstore.v1.Fusion
+	11, // 5: chunkstore.v1.RetrieveChunksRequest.channel_timeout:type_name -> google.protobuf.Duration
+	1,  // 6: chunkstore.v1.RetrieveChunksRequest.require:type_name -> chunkstore.v1.Channel
+	7,  // 7: chunkstore.v1.RetrieveChunksResponse.chunks:type_name -> chunkstore.v1.ScoredChunk
+	8,  // 8: chunkstore.v1.RetrieveChunksResponse.channels:type_name -> chunkstore.v1.ChannelReport
+	12, // 9: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
+	1,  // 10: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
+	2,  // 11: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
+	11, // 12: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
+	5,  // 13: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
+	6,  // 14: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_retrieval_service_proto_init() }
@@ -697,14 +922,16 @@ func file_chunkstore_v1_retrieval_service_proto_init() {
 	file_chunkstore_v1_chunk_proto_init()
 	file_chunkstore_v1_filter_proto_init()
 	file_chunkstore_v1_retrieval_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_chunkstore_v1_retrieval_service_proto_msgTypes[2].OneofWrappers = []any{}
+	file_chunkstore_v1_retrieval_service_proto_msgTypes[1].OneofWrappers = []any{}
+	file_chunkstore_v1_retrieval_service_proto_msgTypes[3].OneofWrappers = []any{}
+	file_chunkstore_v1_retrieval_service_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chunkstore_v1_retrieval_service_proto_rawDesc), len(file_chunkstore_v1_retrieval_service_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   4,
+			NumEnums:      4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

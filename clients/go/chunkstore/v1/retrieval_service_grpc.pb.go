@@ -31,12 +31,14 @@ const (
 // RetrievalService answers a question with the passages that best answer it.
 type RetrievalServiceClient interface {
 	// RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
-	// fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
-	// is always the beginning of the answer for a larger k.
+	// fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
+	// answer for a larger k.
 	//
-	// Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
-	// UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
-	// where the answer exceeds the message size limit.
+	// A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
+	//
+	// Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
+	// before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
+	// RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
 	RetrieveChunks(ctx context.Context, in *RetrieveChunksRequest, opts ...grpc.CallOption) (*RetrieveChunksResponse, error)
 }
 
@@ -65,12 +67,14 @@ func (c *retrievalServiceClient) RetrieveChunks(ctx context.Context, in *Retriev
 // RetrievalService answers a question with the passages that best answer it.
 type RetrievalServiceServer interface {
 	// RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
-	// fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
-	// is always the beginning of the answer for a larger k.
+	// fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
+	// answer for a larger k.
 	//
-	// Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
-	// UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
-	// where the answer exceeds the message size limit.
+	// A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
+	//
+	// Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
+	// before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
+	// RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
 	RetrieveChunks(context.Context, *RetrieveChunksRequest) (*RetrieveChunksResponse, error)
 	mustEmbedUnimplementedRetrievalServiceServer()
 }

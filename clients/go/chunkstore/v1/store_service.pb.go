@@ -11,6 +11,7 @@ package chunkstorev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -302,8 +303,10 @@ type Limits struct {
 	MaxConcurrentCalls int32 `protobuf:"varint,8,opt,name=max_concurrent_calls,json=maxConcurrentCalls,proto3" json:"max_concurrent_calls,omitempty"`
 	// Largest query of RetrieveChunks, in UTF-8 bytes.
 	MaxQueryBytes int64 `protobuf:"varint,9,opt,name=max_query_bytes,json=maxQueryBytes,proto3" json:"max_query_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// How long each channel of RetrieveChunks may take where the request does not say.
+	ChannelTimeout *durationpb.Duration `protobuf:"bytes,10,opt,name=channel_timeout,json=channelTimeout,proto3" json:"channel_timeout,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
@@ -397,6 +400,13 @@ func (x *Limits) GetMaxQueryBytes() int64 {
 		return x.MaxQueryBytes
 	}
 	return 0
+}
+
+func (x *Limits) GetChannelTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.ChannelTimeout
+	}
+	return nil
 }
 
 // CorpusCounts counts one tenant's corpus.
@@ -569,7 +579,7 @@ var File_chunkstore_v1_store_service_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\n" +
-	"!chunkstore/v1/store_service.proto\x12\rchunkstore.v1\"\x15\n" +
+	"!chunkstore/v1/store_service.proto\x12\rchunkstore.v1\x1a\x1egoogle/protobuf/duration.proto\"\x15\n" +
 	"\x13GetStoreInfoRequest\"\xea\x02\n" +
 	"\x14GetStoreInfoResponse\x12\x18\n" +
 	"\aadapter\x18\x01 \x01(\tR\aadapter\x12\x1c\n" +
@@ -582,7 +592,7 @@ const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\x06mirror\x18\b \x01(\v2\x19.chunkstore.v1.MirrorInfoR\x06mirror\"8\n" +
 	"\bAnalyzer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x05R\aversion\"\xf3\x02\n" +
+	"\aversion\x18\x02 \x01(\x05R\aversion\"\xb7\x03\n" +
 	"\x06Limits\x12\x13\n" +
 	"\x05max_k\x18\x01 \x01(\x05R\x04maxK\x12%\n" +
 	"\x0emax_candidates\x18\x02 \x01(\x05R\rmaxCandidates\x12#\n" +
@@ -592,7 +602,9 @@ const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\x11max_request_bytes\x18\x06 \x01(\x03R\x0fmaxRequestBytes\x12,\n" +
 	"\x12max_response_bytes\x18\a \x01(\x03R\x10maxResponseBytes\x120\n" +
 	"\x14max_concurrent_calls\x18\b \x01(\x05R\x12maxConcurrentCalls\x12&\n" +
-	"\x0fmax_query_bytes\x18\t \x01(\x03R\rmaxQueryBytes\"\x95\x01\n" +
+	"\x0fmax_query_bytes\x18\t \x01(\x03R\rmaxQueryBytes\x12B\n" +
+	"\x0fchannel_timeout\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x0echannelTimeout\"\x95\x01\n" +
 	"\fCorpusCounts\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vchunk_count\x18\x02 \x01(\x03R\n" +
@@ -639,20 +651,22 @@ var file_chunkstore_v1_store_service_proto_goTypes = []any{
 	(*Limits)(nil),               // 4: chunkstore.v1.Limits
 	(*CorpusCounts)(nil),         // 5: chunkstore.v1.CorpusCounts
 	(*MirrorInfo)(nil),           // 6: chunkstore.v1.MirrorInfo
+	(*durationpb.Duration)(nil),  // 7: google.protobuf.Duration
 }
 var file_chunkstore_v1_store_service_proto_depIdxs = []int32{
 	3, // 0: chunkstore.v1.GetStoreInfoResponse.analyzer:type_name -> chunkstore.v1.Analyzer
 	4, // 1: chunkstore.v1.GetStoreInfoResponse.limits:type_name -> chunkstore.v1.Limits
 	5, // 2: chunkstore.v1.GetStoreInfoResponse.corpus:type_name -> chunkstore.v1.CorpusCounts
 	6, // 3: chunkstore.v1.GetStoreInfoResponse.mirror:type_name -> chunkstore.v1.MirrorInfo
-	0, // 4: chunkstore.v1.MirrorInfo.state:type_name -> chunkstore.v1.MirrorState
-	1, // 5: chunkstore.v1.StoreService.GetStoreInfo:input_type -> chunkstore.v1.GetStoreInfoRequest
-	2, // 6: chunkstore.v1.StoreService.GetStoreInfo:output_type -> chunkstore.v1.GetStoreInfoResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	7, // 4: chunkstore.v1.Limits.channel_timeout:type_name -> google.protobuf.Duration
+	0, // 5: chunkstore.v1.MirrorInfo.state:type_name -> chunkstore.v1.MirrorState
+	1, // 6: chunkstore.v1.StoreService.GetStoreInfo:input_type -> chunkstore.v1.GetStoreInfoRequest
+	2, // 7: chunkstore.v1.StoreService.GetStoreInfo:output_type -> chunkstore.v1.GetStoreInfoResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_store_service_proto_init() }

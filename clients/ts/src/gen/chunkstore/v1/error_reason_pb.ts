@@ -88,7 +88,8 @@ export enum ErrorReason {
   SOURCE_CHANGED = 8,
 
   /**
-   * UNAVAILABLE. No requested channel answered. Metadata: missing (channels, comma separated).
+   * UNAVAILABLE. No requested channel answered, or a required one did not. Metadata: missing, answered (channels, comma
+   * separated).
    *
    * @generated from enum value: ERROR_REASON_RETRIEVAL_DEGRADED = 9;
    */

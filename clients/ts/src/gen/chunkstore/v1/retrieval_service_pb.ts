@@ -18,7 +18,38 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file chunkstore/v1/retrieval_service.proto.
  */
 export const file_chunkstore_v1_retrieval_service: GenFile = /*@__PURE__*/
-  fileDesc("CiVjaHVua3N0b3JlL3YxL3JldHJpZXZhbF9zZXJ2aWNlLnByb3RvEg1jaHVua3N0b3JlLnYxItgBChVSZXRyaWV2ZUNodW5rc1JlcXVlc3QSDQoFcXVlcnkYASABKAkSDgoBaxgCIAEoBUgAiAEBEioKBG1vZGUYAyABKA4yHC5jaHVua3N0b3JlLnYxLlJldHJpZXZhbE1vZGUSGgoSaW5jbHVkZV9lbWJlZGRpbmdzGAQgASgIEisKDHF1ZXJ5X3ZlY3RvchgFIAEoCzIVLmNodW5rc3RvcmUudjEuVmVjdG9yEiUKBmZpbHRlchgGIAEoCzIVLmNodW5rc3RvcmUudjEuRmlsdGVyQgQKAl9rIsQBChZSZXRyaWV2ZUNodW5rc1Jlc3BvbnNlEioKBmNodW5rcxgBIAMoCzIaLmNodW5rc3RvcmUudjEuU2NvcmVkQ2h1bmsSLgoIY2hhbm5lbHMYAiADKAsyHC5jaHVua3N0b3JlLnYxLkNoYW5uZWxSZXBvcnQSDwoHcGFydGlhbBgDIAEoCBIQCghyZXZpc2lvbhgEIAEoAxITCgtjaHVua19jb3VudBgFIAEoAxIWCg5lbWJlZGRlZF9jb3VudBgGIAEoAyK7AgoLU2NvcmVkQ2h1bmsSIwoFY2h1bmsYASABKAsyFC5jaHVua3N0b3JlLnYxLkNodW5rEg0KBXNjb3JlGAIgASgBEhUKCHNlbWFudGljGAMgASgBSACIAQESFAoHbGV4aWNhbBgEIAEoAUgBiAEBEhoKDXNlbWFudGljX3JhbmsYBSABKAVIAogBARIZCgxsZXhpY2FsX3JhbmsYBiABKAVIA4gBARIXCgppZGVudGlmaWVyGAcgASgBSASIAQESHAoPaWRlbnRpZmllcl9yYW5rGAggASgFSAWIAQFCCwoJX3NlbWFudGljQgoKCF9sZXhpY2FsQhAKDl9zZW1hbnRpY19yYW5rQg8KDV9sZXhpY2FsX3JhbmtCDQoLX2lkZW50aWZpZXJCEgoQX2lkZW50aWZpZXJfcmFuayK2AQoNQ2hhbm5lbFJlcG9ydBInCgdjaGFubmVsGAEgASgOMhYuY2h1bmtzdG9yZS52MS5DaGFubmVsEiwKBnN0YXR1cxgCIAEoDjIcLmNodW5rc3RvcmUudjEuQ2hhbm5lbFN0YXR1cxIOCgZyZWFzb24YAyABKAkSEgoKY2FuZGlkYXRlcxgEIAEoBRIqCgdlbGFwc2VkGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uKoMBCg1SZXRyaWV2YWxNb2RlEh4KGlJFVFJJRVZBTF9NT0RFX1VOU1BFQ0lGSUVEEAASGQoVUkVUUklFVkFMX01PREVfSFlCUklEEAESGwoXUkVUUklFVkFMX01PREVfU0VNQU5USUMQAhIaChZSRVRSSUVWQUxfTU9ERV9MRVhJQ0FMEAMqZQoHQ2hhbm5lbBIXChNDSEFOTkVMX1VOU1BFQ0lGSUVEEAASFAoQQ0hBTk5FTF9TRU1BTlRJQxABEhMKD0NIQU5ORUxfTEVYSUNBTBACEhYKEkNIQU5ORUxfSURFTlRJRklFUhADKqwBCg1DaGFubmVsU3RhdHVzEh4KGkNIQU5ORUxfU1RBVFVTX1VOU1BFQ0lGSUVEEAASGwoXQ0hBTk5FTF9TVEFUVVNfQU5TV0VSRUQQARIZChVDSEFOTkVMX1NUQVRVU19GQUlMRUQQAhIhCh1DSEFOTkVMX1NUQVRVU19OT1RfQ09ORklHVVJFRBADEiAKHENIQU5ORUxfU1RBVFVTX05PVF9SRVFVRVNURUQQBDJxChBSZXRyaWV2YWxTZXJ2aWNlEl0KDlJldHJpZXZlQ2h1bmtzEiQuY2h1bmtzdG9yZS52MS5SZXRyaWV2ZUNodW5rc1JlcXVlc3QaJS5jaHVua3N0b3JlLnYxLlJldHJpZXZlQ2h1bmtzUmVzcG9uc2VCSFpGZ2l0aHViLmNvbS9jaHVua3N0b3JlL2NodW5rc3RvcmUvY2xpZW50cy9nby9jaHVua3N0b3JlL3YxO2NodW5rc3RvcmV2MWIGcHJvdG8z", [file_chunkstore_v1_chunk, file_chunkstore_v1_filter, file_google_protobuf_duration]);
+  fileDesc("CiVjaHVua3N0b3JlL3YxL3JldHJpZXZhbF9zZXJ2aWNlLnByb3RvEg1jaHVua3N0b3JlLnYxImcKBkZ1c2lvbhIrCgZtZXRob2QYASABKA4yGy5jaHVua3N0b3JlLnYxLkZ1c2lvbk1ldGhvZBIcCg9zZW1hbnRpY193ZWlnaHQYAiABKAFIAIgBAUISChBfc2VtYW50aWNfd2VpZ2h0ItwCChVSZXRyaWV2ZUNodW5rc1JlcXVlc3QSDQoFcXVlcnkYASABKAkSDgoBaxgCIAEoBUgAiAEBEioKBG1vZGUYAyABKA4yHC5jaHVua3N0b3JlLnYxLlJldHJpZXZhbE1vZGUSGgoSaW5jbHVkZV9lbWJlZGRpbmdzGAQgASgIEisKDHF1ZXJ5X3ZlY3RvchgFIAEoCzIVLmNodW5rc3RvcmUudjEuVmVjdG9yEiUKBmZpbHRlchgGIAEoCzIVLmNodW5rc3RvcmUudjEuRmlsdGVyEiUKBmZ1c2lvbhgHIAEoCzIVLmNodW5rc3RvcmUudjEuRnVzaW9uEjIKD2NoYW5uZWxfdGltZW91dBgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhInCgdyZXF1aXJlGAkgAygOMhYuY2h1bmtzdG9yZS52MS5DaGFubmVsQgQKAl9rIsQBChZSZXRyaWV2ZUNodW5rc1Jlc3BvbnNlEioKBmNodW5rcxgBIAMoCzIaLmNodW5rc3RvcmUudjEuU2NvcmVkQ2h1bmsSLgoIY2hhbm5lbHMYAiADKAsyHC5jaHVua3N0b3JlLnYxLkNoYW5uZWxSZXBvcnQSDwoHcGFydGlhbBgDIAEoCBIQCghyZXZpc2lvbhgEIAEoAxITCgtjaHVua19jb3VudBgFIAEoAxIWCg5lbWJlZGRlZF9jb3VudBgGIAEoAyLNAwoLU2NvcmVkQ2h1bmsSIwoFY2h1bmsYASABKAsyFC5jaHVua3N0b3JlLnYxLkNodW5rEg0KBXNjb3JlGAIgASgBEhUKCHNlbWFudGljGAMgASgBSACIAQESFAoHbGV4aWNhbBgEIAEoAUgBiAEBEhoKDXNlbWFudGljX3JhbmsYBSABKAVIAogBARIZCgxsZXhpY2FsX3JhbmsYBiABKAVIA4gBARIXCgppZGVudGlmaWVyGAcgASgBSASIAQESHAoPaWRlbnRpZmllcl9yYW5rGAggASgFSAWIAQESGwoOc2VtYW50aWNfc2hhcmUYCSABKAFIBogBARIaCg1sZXhpY2FsX3NoYXJlGAogASgBSAeIAQESHQoQaWRlbnRpZmllcl9zaGFyZRgLIAEoAUgIiAEBQgsKCV9zZW1hbnRpY0IKCghfbGV4aWNhbEIQCg5fc2VtYW50aWNfcmFua0IPCg1fbGV4aWNhbF9yYW5rQg0KC19pZGVudGlmaWVyQhIKEF9pZGVudGlmaWVyX3JhbmtCEQoPX3NlbWFudGljX3NoYXJlQhAKDl9sZXhpY2FsX3NoYXJlQhMKEV9pZGVudGlmaWVyX3NoYXJlIpACCg1DaGFubmVsUmVwb3J0EicKB2NoYW5uZWwYASABKA4yFi5jaHVua3N0b3JlLnYxLkNoYW5uZWwSLAoGc3RhdHVzGAIgASgOMhwuY2h1bmtzdG9yZS52MS5DaGFubmVsU3RhdHVzEg4KBnJlYXNvbhgDIAEoCRISCgpjYW5kaWRhdGVzGAQgASgFEioKB2VsYXBzZWQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGwoOcmFua2FibGVfY291bnQYBiABKANIAIgBARIYCgtjaHVua19jb3VudBgHIAEoA0gBiAEBQhEKD19yYW5rYWJsZV9jb3VudEIOCgxfY2h1bmtfY291bnQqgwEKDVJldHJpZXZhbE1vZGUSHgoaUkVUUklFVkFMX01PREVfVU5TUEVDSUZJRUQQABIZChVSRVRSSUVWQUxfTU9ERV9IWUJSSUQQARIbChdSRVRSSUVWQUxfTU9ERV9TRU1BTlRJQxACEhoKFlJFVFJJRVZBTF9NT0RFX0xFWElDQUwQAyplCgdDaGFubmVsEhcKE0NIQU5ORUxfVU5TUEVDSUZJRUQQABIUChBDSEFOTkVMX1NFTUFOVElDEAESEwoPQ0hBTk5FTF9MRVhJQ0FMEAISFgoSQ0hBTk5FTF9JREVOVElGSUVSEAMqygEKDUNoYW5uZWxTdGF0dXMSHgoaQ0hBTk5FTF9TVEFUVVNfVU5TUEVDSUZJRUQQABIbChdDSEFOTkVMX1NUQVRVU19BTlNXRVJFRBABEhkKFUNIQU5ORUxfU1RBVFVTX0ZBSUxFRBACEiEKHUNIQU5ORUxfU1RBVFVTX05PVF9DT05GSUdVUkVEEAMSIAocQ0hBTk5FTF9TVEFUVVNfTk9UX1JFUVVFU1RFRBAEEhwKGENIQU5ORUxfU1RBVFVTX1RJTUVEX09VVBAFKnAKDEZ1c2lvbk1ldGhvZBIdChlGVVNJT05fTUVUSE9EX1VOU1BFQ0lGSUVEEAASIQodRlVTSU9OX01FVEhPRF9SRUNJUFJPQ0FMX1JBTksQARIeChpGVVNJT05fTUVUSE9EX1dFSUdIVEVEX1NVTRACMnEKEFJldHJpZXZhbFNlcnZpY2USXQoOUmV0cmlldmVDaHVua3MSJC5jaHVua3N0b3JlLnYxLlJldHJpZXZlQ2h1bmtzUmVxdWVzdBolLmNodW5rc3RvcmUudjEuUmV0cmlldmVDaHVua3NSZXNwb25zZUJIWkZnaXRodWIuY29tL2NodW5rc3RvcmUvY2h1bmtzdG9yZS9jbGllbnRzL2dvL2NodW5rc3RvcmUvdjE7Y2h1bmtzdG9yZXYxYgZwcm90bzM", [file_chunkstore_v1_chunk, file_chunkstore_v1_filter, file_google_protobuf_duration]);
+
+/**
+ * Fusion is how the channels' rankings become one. Whatever the method, each of the query's telling identifiers (held
+ * whole by at least one chunk, and by at most 10 or one in a hundred) gives 2 to every chunk that holds it, so that its
+ * holders come first.
+ *
+ * @generated from message chunkstore.v1.Fusion
+ */
+export type Fusion = Message<"chunkstore.v1.Fusion"> & {
+  /**
+   * The method. Unspecified means reciprocal rank.
+   *
+   * @generated from field: chunkstore.v1.FusionMethod method = 1;
+   */
+  method: FusionMethod;
+
+  /**
+   * Weight of the semantic channel in the weighted sum, within [0, 1]; the lexical channel has the rest. Absent means
+   * 0.5. Set for another method, it is INVALID_ARGUMENT.
+   *
+   * @generated from field: optional double semantic_weight = 2;
+   */
+  semanticWeight?: number | undefined;
+};
+
+/**
+ * Describes the message chunkstore.v1.Fusion.
+ * Use `create(FusionSchema)` to create a new message.
+ */
+export const FusionSchema: GenMessage<Fusion> = /*@__PURE__*/
+  messageDesc(file_chunkstore_v1_retrieval_service, 0);
 
 /**
  * RetrieveChunksRequest is a query.
@@ -70,6 +101,30 @@ export type RetrieveChunksRequest = Message<"chunkstore.v1.RetrieveChunksRequest
    * @generated from field: chunkstore.v1.Filter filter = 6;
    */
   filter?: Filter | undefined;
+
+  /**
+   * How to fuse. Absent: by reciprocal rank.
+   *
+   * @generated from field: chunkstore.v1.Fusion fusion = 7;
+   */
+  fusion?: Fusion | undefined;
+
+  /**
+   * How long each channel may take, embedding of the query included: from 1 ms to 60 s. Absent: the server's own
+   * channel_timeout (see GetStoreInfo).
+   *
+   * @generated from field: google.protobuf.Duration channel_timeout = 8;
+   */
+  channelTimeout?: Duration | undefined;
+
+  /**
+   * Channels that must have answered; where one has not, the call fails with UNAVAILABLE (RETRIEVAL_DEGRADED) instead
+   * of a partial answer. A channel that this query does not ask for, by its mode or because it holds no identifier, is
+   * INVALID_ARGUMENT.
+   *
+   * @generated from field: repeated chunkstore.v1.Channel require = 9;
+   */
+  require: Channel[];
 };
 
 /**
@@ -77,7 +132,7 @@ export type RetrieveChunksRequest = Message<"chunkstore.v1.RetrieveChunksRequest
  * Use `create(RetrieveChunksRequestSchema)` to create a new message.
  */
 export const RetrieveChunksRequestSchema: GenMessage<RetrieveChunksRequest> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_retrieval_service, 0);
+  messageDesc(file_chunkstore_v1_retrieval_service, 1);
 
 /**
  * RetrieveChunksResponse is the ranked answer and how it came about.
@@ -133,7 +188,7 @@ export type RetrieveChunksResponse = Message<"chunkstore.v1.RetrieveChunksRespon
  * Use `create(RetrieveChunksResponseSchema)` to create a new message.
  */
 export const RetrieveChunksResponseSchema: GenMessage<RetrieveChunksResponse> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_retrieval_service, 1);
+  messageDesc(file_chunkstore_v1_retrieval_service, 2);
 
 /**
  * ScoredChunk is a chunk of the answer with each channel's own opinion of it.
@@ -149,8 +204,8 @@ export type ScoredChunk = Message<"chunkstore.v1.ScoredChunk"> & {
   chunk?: Chunk | undefined;
 
   /**
-   * Fused score: the sum over channels of 1 / (60 + rank). It orders this answer and means nothing else; it is no
-   * similarity and not comparable between queries.
+   * Fused score: the sum of the channels' shares, to the bit, in the order of the Channel enum. It orders this answer
+   * and means nothing else; it is no similarity and not comparable between queries.
    *
    * @generated from field: double score = 2;
    */
@@ -197,6 +252,28 @@ export type ScoredChunk = Message<"chunkstore.v1.ScoredChunk"> & {
    * @generated from field: optional int32 identifier_rank = 8;
    */
   identifierRank?: number | undefined;
+
+  /**
+   * What the semantic channel gives to the fused score. Absent where it did not rank this chunk.
+   *
+   * @generated from field: optional double semantic_share = 9;
+   */
+  semanticShare?: number | undefined;
+
+  /**
+   * What the lexical channel gives to the fused score. Absent where it did not rank this chunk.
+   *
+   * @generated from field: optional double lexical_share = 10;
+   */
+  lexicalShare?: number | undefined;
+
+  /**
+   * What the identifier channel gives to the fused score: 2 for each telling identifier that the chunk holds, so 0 for
+   * one that holds none but common identifiers. Absent where it did not rank this chunk.
+   *
+   * @generated from field: optional double identifier_share = 11;
+   */
+  identifierShare?: number | undefined;
 };
 
 /**
@@ -204,7 +281,7 @@ export type ScoredChunk = Message<"chunkstore.v1.ScoredChunk"> & {
  * Use `create(ScoredChunkSchema)` to create a new message.
  */
 export const ScoredChunkSchema: GenMessage<ScoredChunk> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_retrieval_service, 2);
+  messageDesc(file_chunkstore_v1_retrieval_service, 3);
 
 /**
  * ChannelReport says what one channel did for this answer.
@@ -227,8 +304,9 @@ export type ChannelReport = Message<"chunkstore.v1.ChannelReport"> & {
   status: ChannelStatus;
 
   /**
-   * Why it did not answer, as a stable word (EMBEDDING_FAILED, NO_EMBEDDING_PROVIDER); empty where it answered or
-   * was not requested.
+   * Why it did not answer, as a stable word: EMBEDDING_FAILED, STORE_UNAVAILABLE, NO_FREE_CONNECTION (failed);
+   * EMBEDDING_TIMED_OUT, RANKING_TIMED_OUT (timed out); NO_EMBEDDING_PROVIDER (not configured). Empty where it answered
+   * or was not requested.
    *
    * @generated from field: string reason = 3;
    */
@@ -247,6 +325,22 @@ export type ChannelReport = Message<"chunkstore.v1.ChannelReport"> & {
    * @generated from field: google.protobuf.Duration elapsed = 5;
    */
   elapsed?: Duration | undefined;
+
+  /**
+   * How many chunks it could rank: for the semantic channel those that are embedded, for the others all. Unset where
+   * it did not answer.
+   *
+   * @generated from field: optional int64 rankable_count = 6;
+   */
+  rankableCount?: bigint | undefined;
+
+  /**
+   * How many chunks the corpus has; with rankable_count below it, some chunks cannot be found by this channel. Unset
+   * where it did not answer.
+   *
+   * @generated from field: optional int64 chunk_count = 7;
+   */
+  chunkCount?: bigint | undefined;
 };
 
 /**
@@ -254,7 +348,7 @@ export type ChannelReport = Message<"chunkstore.v1.ChannelReport"> & {
  * Use `create(ChannelReportSchema)` to create a new message.
  */
 export const ChannelReportSchema: GenMessage<ChannelReport> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_retrieval_service, 3);
+  messageDesc(file_chunkstore_v1_retrieval_service, 4);
 
 /**
  * RetrievalMode says which channels a query asks for.
@@ -359,7 +453,7 @@ export enum ChannelStatus {
   ANSWERED = 1,
 
   /**
-   * It was asked and failed; the answer is partial.
+   * It was asked and failed, for the report's reason; the answer is partial.
    *
    * @generated from enum value: CHANNEL_STATUS_FAILED = 2;
    */
@@ -378,6 +472,13 @@ export enum ChannelStatus {
    * @generated from enum value: CHANNEL_STATUS_NOT_REQUESTED = 4;
    */
   NOT_REQUESTED = 4,
+
+  /**
+   * It was asked and did not answer within the channel timeout; its work was cancelled, and the answer is partial.
+   *
+   * @generated from enum value: CHANNEL_STATUS_TIMED_OUT = 5;
+   */
+  TIMED_OUT = 5,
 }
 
 /**
@@ -387,6 +488,41 @@ export const ChannelStatusSchema: GenEnum<ChannelStatus> = /*@__PURE__*/
   enumDesc(file_chunkstore_v1_retrieval_service, 2);
 
 /**
+ * FusionMethod says how the channels' rankings become one.
+ *
+ * @generated from enum chunkstore.v1.FusionMethod
+ */
+export enum FusionMethod {
+  /**
+   * The same as FUSION_METHOD_RECIPROCAL_RANK.
+   *
+   * @generated from enum value: FUSION_METHOD_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The sum over the semantic and lexical channel of 1 / (60 + rank). Needs no tuning.
+   *
+   * @generated from enum value: FUSION_METHOD_RECIPROCAL_RANK = 1;
+   */
+  RECIPROCAL_RANK = 1,
+
+  /**
+   * weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25), for corpora that have been measured. A cosine
+   * below 0 counts 0.
+   *
+   * @generated from enum value: FUSION_METHOD_WEIGHTED_SUM = 2;
+   */
+  WEIGHTED_SUM = 2,
+}
+
+/**
+ * Describes the enum chunkstore.v1.FusionMethod.
+ */
+export const FusionMethodSchema: GenEnum<FusionMethod> = /*@__PURE__*/
+  enumDesc(file_chunkstore_v1_retrieval_service, 3);
+
+/**
  * RetrievalService answers a question with the passages that best answer it.
  *
  * @generated from service chunkstore.v1.RetrievalService
@@ -394,12 +530,14 @@ export const ChannelStatusSchema: GenEnum<ChannelStatus> = /*@__PURE__*/
 export const RetrievalService: GenService<{
   /**
    * RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
-   * fused by reciprocal rank (k = 60). The same corpus and query always give the same answer, and the answer for k
-   * is always the beginning of the answer for a larger k.
+   * fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
+   * answer for a larger k.
    *
-   * Errors: INVALID_ARGUMENT for a blank query, a negative k, or one above max_k (see GetStoreInfo), or a bad filter;
-   * UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered; RESOURCE_EXHAUSTED (RESULT_TOO_LARGE)
-   * where the answer exceeds the message size limit.
+   * A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
+   *
+   * Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
+   * before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
+   * RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
    *
    * @generated from rpc chunkstore.v1.RetrievalService.RetrieveChunks
    */

@@ -1,0 +1,129 @@
+"""Asking the channels of a query: each within its time, and whatever becomes of it is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from chunkstore.composition.query import Plan
+from chunkstore.domain.errors import (
+    DimensionMismatchError,
+    EmbeddingFailedError,
+    InvalidFieldError,
+    NoFreeConnectionError,
+    StoreUnavailableError,
+)
+from chunkstore.domain.results import Channel, ChannelReport, ChannelStatus, LexicalCandidates, Ranking
+from chunkstore.domain.similarity import Vector, checked_vector
+from chunkstore.ports.chunk_store import CorpusSnapshot
+from chunkstore.ports.embedding_provider import EmbeddingProvider
+
+FoundT = TypeVar("FoundT")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelAnswer:
+    """What a channel found, nothing where it did not answer, and its report; the lexical ones with their counts."""
+
+    report: ChannelReport
+    ranking: Ranking = field(default_factory=Ranking)
+    counts: LexicalCandidates | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedQuery:
+    """A query's vector, or the report of why there is none; `deadline` (monotonic) is the semantic channel's."""
+
+    vector: Vector | ChannelReport
+    started: float
+    deadline: float
+
+
+async def embed_query(plan: Plan, provider: EmbeddingProvider | None, dimension: int) -> EmbeddedQuery:
+    """Embed the query, unless nobody asks for its vector or it brings one. Takes no longer than a channel may."""
+    started = time.monotonic()
+    deadline = started + plan.seconds
+    if not plan.semantic:
+        return EmbeddedQuery(ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_REQUESTED), started, deadline)
+    if plan.query.vector is not None:
+        return EmbeddedQuery(plan.query.vector, started, deadline)
+    if provider is None:
+        report = ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_CONFIGURED, "NO_EMBEDDING_PROVIDER")
+        return EmbeddedQuery(report, started, deadline)
+    try:
+        async with asyncio.timeout(plan.seconds):
+            return EmbeddedQuery(await _vector(plan.query.text, provider, dimension), started, deadline)
+    except TimeoutError:
+        report = _unanswered(Channel.SEMANTIC, ChannelStatus.TIMED_OUT, "EMBEDDING_TIMED_OUT", started)
+    except (EmbeddingFailedError, InvalidFieldError, DimensionMismatchError):
+        report = _unanswered(Channel.SEMANTIC, ChannelStatus.FAILED, "EMBEDDING_FAILED", started)
+    return EmbeddedQuery(report, started, deadline)
+
+
+async def ask_channels(corpus: CorpusSnapshot, plan: Plan, embedded: EmbeddedQuery, depth: int) -> list[ChannelAnswer]:
+    """Ask all channels at once for their best `depth` chunks; an answer for each, in the order of Channel."""
+    same = plan.identifiers is not None and plan.identifiers == plan.terms
+    semantic, lexical, identifier = await asyncio.gather(
+        _semantic(corpus, plan, embedded, depth),
+        _lexical(Channel.LEXICAL, corpus, plan, plan.terms, depth),
+        _lexical(Channel.IDENTIFIER, corpus, plan, None if same else plan.identifiers, depth),
+    )
+    if same:
+        # By the same terms it would rank the same chunks in the same order.
+        identifier = replace(lexical, report=replace(lexical.report, channel=Channel.IDENTIFIER))
+    return [semantic, lexical, identifier]
+
+
+async def _vector(text: str, provider: EmbeddingProvider, dimension: int) -> Vector:
+    vectors = await provider.embed([text])
+    if len(vectors) != 1:
+        raise EmbeddingFailedError("the provider returned another number of vectors than texts")
+    return checked_vector(vectors[0], "query", dimension)
+
+
+async def _semantic(corpus: CorpusSnapshot, plan: Plan, embedded: EmbeddedQuery, depth: int) -> ChannelAnswer:
+    if isinstance(embedded.vector, ChannelReport):
+        return ChannelAnswer(embedded.vector)
+    work = corpus.semantic_candidates(embedded.vector, depth, where=plan.query.where)
+    found = await _within(Channel.SEMANTIC, embedded.started, embedded.deadline, work)
+    if isinstance(found, ChannelReport):
+        return ChannelAnswer(found)
+    return ChannelAnswer(_answered(Channel.SEMANTIC, found, embedded.started), found)
+
+
+async def _lexical(
+    channel: Channel, corpus: CorpusSnapshot, plan: Plan, terms: list[str] | None, depth: int
+) -> ChannelAnswer:
+    if terms is None:
+        return ChannelAnswer(ChannelReport(channel, ChannelStatus.NOT_REQUESTED))
+    started = time.monotonic()
+    work = corpus.lexical_candidates(terms, depth, where=plan.query.where)
+    found = await _within(channel, started, started + plan.seconds, work)
+    if isinstance(found, ChannelReport):
+        return ChannelAnswer(found)
+    return ChannelAnswer(_answered(channel, found.ranking, started), found.ranking, found)
+
+
+async def _within(channel: Channel, started: float, deadline: float, work: Awaitable[FoundT]) -> FoundT | ChannelReport:
+    """What `work` finds by the deadline, or the report of why it did not; work that is late is cancelled."""
+    try:
+        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            return await work
+    except TimeoutError:
+        return _unanswered(channel, ChannelStatus.TIMED_OUT, "RANKING_TIMED_OUT", started)
+    except StoreUnavailableError:
+        return _unanswered(channel, ChannelStatus.FAILED, "STORE_UNAVAILABLE", started)
+    except NoFreeConnectionError:
+        return _unanswered(channel, ChannelStatus.FAILED, "NO_FREE_CONNECTION", started)
+
+
+def _answered(channel: Channel, ranking: Ranking, started: float) -> ChannelReport:
+    elapsed = time.monotonic() - started
+    return ChannelReport(channel, ChannelStatus.ANSWERED, candidates=len(ranking), elapsed=elapsed)
+
+
+def _unanswered(channel: Channel, status: ChannelStatus, reason: str, started: float) -> ChannelReport:
+    return ChannelReport(channel, status, reason, elapsed=time.monotonic() - started)

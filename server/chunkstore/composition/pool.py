@@ -1,0 +1,59 @@
+"""The pool of a query: the candidates of all channels, fused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from chunkstore.composition.channels import ChannelAnswer
+from chunkstore.composition.query import Fusion
+from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.fusion import (
+    fused,
+    identifier_shares,
+    identifiers_held,
+    reciprocal_rank_shares,
+    weighted_shares,
+)
+from chunkstore.domain.results import ChannelReport, ChannelScore, FusionMethod
+
+Shares = Mapping[ChunkId, float]
+
+
+class Pool:
+    """What the channels found, each to its fixed depth, and its order when fused; all of one corpus revision."""
+
+    def __init__(self, answers: Sequence[ChannelAnswer], fusion: Fusion) -> None:
+        self.answers = tuple(answers)
+        self._shares = _shares(answers, fusion)
+
+    @property
+    def reports(self) -> tuple[ChannelReport, ...]:
+        """Each channel's report, in the order of Channel."""
+        return tuple(answer.report for answer in self.answers)
+
+    def best(self, limit: int | None = None) -> list[tuple[ChunkId, float]]:
+        """The first `limit` chunks of the fused order, all for None, with their fused scores."""
+        return fused(self._shares, limit)
+
+    def opinions(self, identifier: ChunkId) -> list[ChannelScore | None]:
+        """Each channel's opinion of a chunk, None where it did not rank it."""
+        return [
+            None
+            if (rank := ranks.get(identifier)) is None
+            else ChannelScore(answer.ranking.scores[rank - 1], rank, shares.get(identifier, 0.0))
+            for answer, ranks, shares in zip(self.answers, self._ranks, self._shares, strict=True)
+        ]
+
+    @cached_property
+    def _ranks(self) -> list[dict[ChunkId, int]]:
+        return [dict(zip(a.ranking.ids, range(1, len(a.ranking) + 1), strict=True)) for a in self.answers]
+
+
+def _shares(answers: Sequence[ChannelAnswer], fusion: Fusion) -> list[Shares]:
+    semantic, lexical, identifier = answers
+    if fusion.method is FusionMethod.WEIGHTED_SUM:
+        channels = weighted_shares(semantic.ranking, lexical.ranking, fusion.weight)
+    else:
+        channels = reciprocal_rank_shares(semantic.ranking.ids), reciprocal_rank_shares(lexical.ranking.ids)
+    return [*channels, {} if identifier.counts is None else identifier_shares(identifiers_held(identifier.counts))]
