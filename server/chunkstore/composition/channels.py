@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from chunkstore.composition.query import Plan
 from chunkstore.domain.errors import (
@@ -19,8 +22,8 @@ from chunkstore.domain.errors import (
 from chunkstore.domain.results import Channel, ChannelReport, ChannelStatus, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Vector, checked_vector
 from chunkstore.ports.chunk_store import CorpusSnapshot
-from chunkstore.ports.embedding_provider import EmbeddingProvider
 
+Embed = Callable[[Sequence[str]], Awaitable[npt.NDArray[np.float32]]]
 FoundT = TypeVar("FoundT")
 
 
@@ -42,20 +45,23 @@ class EmbeddedQuery:
     deadline: float
 
 
-async def embed_query(plan: Plan, provider: EmbeddingProvider | None, dimension: int) -> EmbeddedQuery:
-    """Embed the query, unless nobody asks for its vector or it brings one. Takes no longer than a channel may."""
+async def embed_query(plan: Plan, embed: Embed | None, dimension: int) -> EmbeddedQuery:
+    """Embed the query by a provider's `embed`, unless nobody asks for its vector or it brings one.
+
+    Takes no longer than a channel may; `dimension` is the width to expect.
+    """
     started = time.monotonic()
     deadline = started + plan.seconds
     if not plan.semantic:
         return EmbeddedQuery(ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_REQUESTED), started, deadline)
     if plan.query.vector is not None:
         return EmbeddedQuery(plan.query.vector, started, deadline)
-    if provider is None:
+    if embed is None:
         report = ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_CONFIGURED, "NO_EMBEDDING_PROVIDER")
         return EmbeddedQuery(report, started, deadline)
     try:
         async with asyncio.timeout(plan.seconds):
-            return EmbeddedQuery(await _vector(plan.query.text, provider, dimension), started, deadline)
+            return EmbeddedQuery(await _vector(plan.query.text, embed, dimension), started, deadline)
     except TimeoutError:
         report = _unanswered(Channel.SEMANTIC, ChannelStatus.TIMED_OUT, "EMBEDDING_TIMED_OUT", started)
     except (EmbeddingFailedError, InvalidFieldError, DimensionMismatchError):
@@ -77,8 +83,8 @@ async def ask_channels(corpus: CorpusSnapshot, plan: Plan, embedded: EmbeddedQue
     return [semantic, lexical, identifier]
 
 
-async def _vector(text: str, provider: EmbeddingProvider, dimension: int) -> Vector:
-    vectors = await provider.embed([text])
+async def _vector(text: str, embed: Embed, dimension: int) -> Vector:
+    vectors = await embed([text])
     if len(vectors) != 1:
         raise EmbeddingFailedError("the provider returned another number of vectors than texts")
     return checked_vector(vectors[0], "query", dimension)

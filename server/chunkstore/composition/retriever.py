@@ -114,7 +114,7 @@ class ChunkRetriever:
         vector, dimension = plan.query.vector, self._chunks.dimension
         if vector is not None and vector.size != dimension:
             raise DimensionMismatchError(expected=dimension, actual=vector.size, field="query_vector")
-        embedded = await embed_query(plan, self._embeddings, dimension)
+        embedded = await embed_query(plan, self._embeddings.embed if self._embeddings else None, dimension)
 
         async def rank(corpus: CorpusSnapshot) -> ResultT:
             pool = Pool(await ask_channels(corpus, plan, embedded, self._depth), plan.query.fusion)
