@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from chunkstore.composition.retriever import MAX_QUERY_BYTES
+from chunkstore.composition.query import MAX_QUERY_BYTES
 from chunkstore.domain.chunk import MAX_CHUNK_BYTES
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.text import checked_source_id, checked_text

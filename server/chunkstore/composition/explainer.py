@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chunkstore.composition.query import MAX_QUERY_BYTES
 from chunkstore.composition.reading import read_corpus
-from chunkstore.composition.retriever import MAX_QUERY_BYTES
 from chunkstore.domain.analysis import Token
 from chunkstore.domain.explanation import AnalyzedTerm, TextTerms
 from chunkstore.domain.results import CorpusCounts
