@@ -72,20 +72,36 @@ NOT_TIMES: Final = (
 TEXTS: Final = ("x", "1", "true", "null", "é", "e\u0301", '"', "\\", "😀", "%", "a\nb", "\x7f", "\u2028")
 NUMBERS: Final = (0.0, 1.0, -1.0, 1.5, 0.1, 0.1 + 2**-56, 2.0**53, 1e22, 1e300, -1e300, 5e-324, 1.7976931348623157e308)
 
+# Few of them most of the time, so that what is asked for is often there.
+_common = st.sampled_from([*TEXTS[:2], *NUMBERS[:3], *TIMES[:3], True])
 _scalars = st.one_of(
-    st.sampled_from(TEXTS), st.sampled_from(TIMES), st.sampled_from(NOT_TIMES), st.sampled_from(NUMBERS), st.booleans()
+    _common,
+    _common,
+    _common,
+    st.sampled_from(TEXTS),
+    st.sampled_from(TIMES),
+    st.sampled_from(NOT_TIMES),
+    st.sampled_from(NUMBERS),
+    st.booleans(),
 )
 _numbers = st.one_of(st.sampled_from(NUMBERS), st.floats(allow_nan=False, allow_infinity=False))
 _texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=4)
 _keys = st.one_of(st.sampled_from(KEYS[:2]), st.sampled_from(KEYS))
-_paths = st.lists(_keys, min_size=1, max_size=3).map(tuple)
+_paths = st.one_of(
+    st.just(("a",)), st.just(("a",)), st.just(("a", "b")), st.lists(_keys, min_size=1, max_size=3).map(tuple)
+)
 
 _values = st.recursive(
     st.one_of(_scalars, _scalars, st.none(), _numbers, _texts),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_keys, inner, max_size=3)),
     max_leaves=8,
 )
-metadata_objects: st.SearchStrategy[dict[str, Any]] = st.dictionaries(_keys, _values, max_size=4)
+_objects = st.dictionaries(st.sampled_from(("b", "0")), _values, min_size=1, max_size=2)
+metadata_objects: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.fixed_dictionaries({"a": st.one_of(_values, _scalars, st.lists(_scalars, max_size=3))}),
+    st.fixed_dictionaries({"a": st.one_of(_objects, st.lists(_objects, max_size=3))}),
+    st.dictionaries(_keys, _values, max_size=4),
+)
 
 
 def _interval(bounds: tuple[Any, Any], names: tuple[str | None, str | None]) -> Interval | None:
@@ -107,7 +123,7 @@ def _equals(path: tuple[str, ...], values: list[Any]) -> Equals:
     return Equals.of(path, {str(n): value for n, value in enumerate(values)})
 
 
-_instants = st.sampled_from(TIMES).map(instant)
+_instants = st.one_of(st.sampled_from(TIMES[:3]), st.sampled_from(TIMES)).map(instant)
 _conditions: st.SearchStrategy[Filter] = st.one_of(
     st.builds(_equals, _paths, st.lists(st.one_of(_scalars, _numbers, _texts), min_size=1, max_size=4)),
     st.builds(NumberRange, _paths, _intervals(_numbers)),
@@ -116,10 +132,13 @@ _conditions: st.SearchStrategy[Filter] = st.one_of(
     st.builds(SourceIn, st.frozensets(st.sampled_from(SOURCES), min_size=1)),
     st.builds(SourcePrefix, st.sampled_from(["s", "source", "source-", "Ü", "s%", "s_", "t", "s%_\\"])),
 )
-filters: st.SearchStrategy[Filter] = st.recursive(
+filters: st.SearchStrategy[Filter] = st.one_of(
     _conditions,
-    lambda inner: st.one_of(
-        *(st.builds(group, st.lists(inner, min_size=1, max_size=3).map(tuple)) for group in (AllOf, AnyOf, NoneOf))
+    st.recursive(
+        _conditions,
+        lambda inner: st.one_of(
+            *(st.builds(group, st.lists(inner, min_size=1, max_size=3).map(tuple)) for group in (AllOf, AnyOf, NoneOf))
+        ),
+        max_leaves=6,
     ),
-    max_leaves=6,
 )

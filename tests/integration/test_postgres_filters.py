@@ -61,7 +61,7 @@ def by_the_domain(where: Filter, chunks: list[Chunk]) -> list[int]:
 @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 @given(
     where=filters,
-    chunks=st.lists(st.tuples(st.sampled_from(SOURCES), metadata_objects), min_size=4, max_size=12),
+    chunks=st.lists(st.tuples(st.sampled_from(SOURCES), metadata_objects), min_size=6, max_size=20),
 )
 def test_random_filters_hold_for_the_same_chunks(rows: Rows, where: Filter, chunks: list[Chunk]) -> None:
     expected = by_the_domain(where, chunks)
