@@ -8,16 +8,18 @@ UV_VERSION := $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements-dev.lock)
 BIN := .venv/bin
 PROTOS := $(wildcard proto/chunkstore/v1/*.proto)
 
-.PHONY: help setup tools proto check-proto breaking lint types layers check unit compliance integration clients test demo eval lock clean
+.PHONY: help setup tools proto check-proto breaking lint types layers check unit compliance integration clients test demo eval bench lock clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 .venv/.ready: requirements-dev.lock pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet uv==$(UV_VERSION)
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+.venv-bench/.ready: requirements-bench.lock pyproject.toml
+.venv/.ready .venv-bench/.ready:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet uv==$(UV_VERSION)
+	$(@D)/bin/uv pip sync --quiet --python $(@D)/bin/python --require-hashes $<
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --no-deps --no-build-isolation -e .
 	touch $@
 
 setup: .venv/.ready ## Create .venv with every locked dependency and the package itself
@@ -81,11 +83,15 @@ demo: setup ## Embedded PostgreSQL, documents streamed in, ranked answers with t
 eval: setup ## Measure retrieval on a BEIR folder: make eval DIR=...
 	$(BIN)/chunkstore eval $(DIR)
 
+bench: .venv-bench/.ready ## Measure speed beside other stores: make bench [ARGS=--quick]; see docs/how-to/measure-speed.md
+	.venv-bench/bin/python -m bench $(ARGS)
+
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11
 
 lock: setup ## Resolve the locked dependencies anew
-	$(LOCK) --upgrade --all-extras -o requirements-dev.lock pyproject.toml
+	$(LOCK) --upgrade --extra dev --extra plot -o requirements-dev.lock pyproject.toml
 	$(LOCK) -c requirements-dev.lock -o requirements.lock pyproject.toml
+	$(LOCK) -c requirements-dev.lock --upgrade --extra bench --extra plot -o requirements-bench.lock pyproject.toml
 
 clean: ## Remove everything that setup and builds made
-	rm -rf .venv .tools clients/ts/node_modules clients/ts/dist clients/go/bin
+	rm -rf .venv .venv-bench .tools clients/ts/node_modules clients/ts/dist clients/go/bin
