@@ -33,6 +33,7 @@ def chunks_point(chunks: int, figures: ServiceFigures) -> ChunksPoint:
         chunks_per_s=chunks / figures.index_s,
         cold_load_ms=figures.restart.cold_load_ms,
         memory_bytes=figures.restart.memory_bytes,
+        mirror_bytes=figures.mirror_bytes,
     )
 
 
@@ -60,6 +61,7 @@ def _at_tenants(count: int, workload: Workload, folder: Path) -> TenantsPoint:
             p95_ms=latency.p95_ms,
             first_query_p50_ms=first.p50_ms,
             memory_bytes=resident_bytes(server.process) - before,
+            mirror_bytes=tenants[0].mirror().memory_used_bytes,
         )
 
 

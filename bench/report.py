@@ -25,14 +25,14 @@ def markdown(results: Results) -> str:
         f"{results.empty_call_p50_ms:.2f} ms (p50), a query of a tenant of {small.chunks:,} chunks "
         f"{small.query_p50_ms:.2f} ms: {small.ratio_to_empty_call:.1f} times as long.",
         _table(
-            "chunks of one tenant | p50 ms | p95 ms | index chunks/s | cold load ms | memory MB",
+            "chunks of one tenant | p50 ms | p95 ms | index chunks/s | cold load ms | memory MB | mirror MB",
             [_chunks_row(point) for point in results.by_chunks],
         ),
     ]
     if results.by_tenants:
         rows = [_tenants_row(point) for point in results.by_tenants]
         head = f"tenants of {results.by_tenants[0].chunks_per_tenant:,} chunks"
-        paragraphs.append(_table(f"{head} | p50 ms | p95 ms | first query p50 ms | memory MB", rows))
+        paragraphs.append(_table(f"{head} | p50 ms | p95 ms | first query p50 ms | memory MB | mirror MB", rows))
     return "\n\n".join(paragraphs) + "\n"
 
 
@@ -65,11 +65,18 @@ def _system_row(name: str, found: System | Failure) -> list[str]:
         f"{found.chunks_per_s:,.0f}",
         f"{found.index_s:.1f}",
         f"{found.cold_load_ms:,.0f}",
-        "in PostgreSQL" if found.memory_per_chunk is None else f"{found.memory_per_chunk:,.0f}",
+        _memory(found),
         f"{found.disk_per_chunk:,.0f} ({found.disk_ratio:.1f})",
         f"{found.recall:.3f}",
         f"{found.recall_same_fusion:.3f}",
     ]
+
+
+def _memory(found: System) -> str:
+    if found.memory_per_chunk is None:
+        return "in PostgreSQL"
+    mirror = "" if found.mirror_per_chunk is None else f" (mirror {found.mirror_per_chunk:,.0f})"
+    return f"{found.memory_per_chunk:,.0f}{mirror}"
 
 
 def _chunks_row(point: ChunksPoint) -> list[str]:
@@ -79,7 +86,8 @@ def _chunks_row(point: ChunksPoint) -> list[str]:
         f"{point.p95_ms:.2f}",
         f"{point.chunks_per_s:,.0f}",
         f"{point.cold_load_ms:,.0f}",
-        f"{point.memory_bytes / 1e6:,.0f}",
+        f"{point.memory_bytes / 1e6:,.1f}",
+        f"{point.mirror_bytes / 1e6:,.1f}",
     ]
 
 
@@ -89,5 +97,6 @@ def _tenants_row(point: TenantsPoint) -> list[str]:
         f"{point.p50_ms:.2f}",
         f"{point.p95_ms:.2f}",
         f"{point.first_query_p50_ms:.1f}",
-        f"{point.memory_bytes / 1e6:,.0f}",
+        f"{point.memory_bytes / 1e6:,.1f}",
+        f"{point.mirror_bytes / 1e6:,.1f}",
     ]

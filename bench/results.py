@@ -13,7 +13,8 @@ class System(_Facts):
     """One system on the workload, one client.
 
     `recall` is the share of this service's answer that is found too; `recall_same_fusion` that of the answer which
-    fusing the exact 30 best of each channel gives. `memory_per_chunk` is absent where another process holds the index.
+    fusing the exact 30 best of each channel gives. `memory_per_chunk` is absent where another process holds the index,
+    `mirror_per_chunk` (this service's own count) of the peers.
     """
 
     p50_ms: float
@@ -23,6 +24,7 @@ class System(_Facts):
     chunks_per_s: float
     cold_load_ms: float
     memory_per_chunk: float | None
+    mirror_per_chunk: float | None
     peak_memory_bytes: int | None
     disk_per_chunk: float
     disk_ratio: float
@@ -53,6 +55,7 @@ class ChunksPoint(_Facts):
     chunks_per_s: float
     cold_load_ms: float
     memory_bytes: int
+    mirror_bytes: int
 
 
 class TenantsPoint(_Facts):
@@ -64,6 +67,7 @@ class TenantsPoint(_Facts):
     p95_ms: float
     first_query_p50_ms: float
     memory_bytes: int
+    mirror_bytes: int
 
 
 class Results(_Facts):

@@ -78,6 +78,7 @@ def _own(figures: ServiceFigures, chunks: int, payload: int) -> System:
         index_s=figures.index_s,
         latency=figures.latency,
         restart=figures.restart,
+        mirror_per_chunk=figures.mirror_bytes / chunks,
         stored_bytes=figures.stored_bytes,
         recall=1.0,
         recall_same_fusion=recall(figures.answers, figures.answers_as_peers_fuse),
@@ -128,6 +129,7 @@ def _system(
     recall: float,
     recall_same_fusion: float,
     in_process: bool = True,
+    mirror_per_chunk: float | None = None,
     peak_memory_bytes: int | None = None,
 ) -> System:
     return System(
@@ -138,6 +140,7 @@ def _system(
         chunks_per_s=chunks / index_s,
         cold_load_ms=restart.cold_load_ms,
         memory_per_chunk=restart.memory_bytes / chunks if in_process else None,
+        mirror_per_chunk=mirror_per_chunk,
         peak_memory_bytes=peak_memory_bytes,
         disk_per_chunk=stored_bytes / chunks,
         disk_ratio=stored_bytes / payload,

@@ -68,6 +68,7 @@ class ServiceFigures:
     index_s: float
     latency: Latency
     restart: Restart
+    mirror_bytes: int
     stored_bytes: int
     answers: list[Answer]
     answers_as_peers_fuse: list[Answer]
@@ -84,8 +85,10 @@ def measure_service(workload: Workload, folder: Path) -> ServiceFigures:
     with EmbeddedPostgres(folder) as dsn:
         stored_bytes = asyncio.run(_stored_bytes(dsn))
     with Server(folder, dimension=dimension) as server:
-        restart = restarted(lambda: None, Tenant(server.channel).search, workload.queries, server.process)
-    return ServiceFigures(index_s, latency, restart, stored_bytes, answers, as_peers_fuse)
+        tenant = Tenant(server.channel)
+        restart = restarted(lambda: None, tenant.search, workload.queries, server.process)
+        mirror_bytes = tenant.mirror().size_bytes
+    return ServiceFigures(index_s, latency, restart, mirror_bytes, stored_bytes, answers, as_peers_fuse)
 
 
 @dataclass(frozen=True, slots=True)

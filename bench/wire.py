@@ -17,6 +17,8 @@ from chunkstore.v1.retrieval_service_pb2 import RetrieveChunksRequest
 from chunkstore.v1.retrieval_service_pb2_grpc import RetrievalServiceStub
 from chunkstore.v1.semantic_candidate_service_pb2 import ListSemanticCandidatesRequest
 from chunkstore.v1.semantic_candidate_service_pb2_grpc import SemanticCandidateServiceStub
+from chunkstore.v1.store_service_pb2 import GetStoreInfoRequest, MirrorInfo
+from chunkstore.v1.store_service_pb2_grpc import StoreServiceStub
 
 TENANT = "bench"
 CHUNKS_PER_DOCUMENT = 10
@@ -39,6 +41,7 @@ class Tenant:
         self._retrieval = RetrievalServiceStub(channel)
         self._lexical = LexicalCandidateServiceStub(channel)
         self._semantic = SemanticCandidateServiceStub(channel)
+        self._store = StoreServiceStub(channel)
 
     def index(self, workload: Workload) -> None:
         """Store all chunks with their vectors, in batches of which two are under way."""
@@ -71,6 +74,10 @@ class Tenant:
             [_number(candidate.chunk) for candidate in lexical.candidates],
             [_number(candidate.chunk) for candidate in semantic.candidates],
         )
+
+    def mirror(self) -> MirrorInfo:
+        """What the server says of the memory in which it ranks."""
+        return self._store.GetStoreInfo(GetStoreInfoRequest(), metadata=self._metadata).mirror
 
 
 def _chunk(workload: Workload, number: int) -> Chunk:

@@ -39,6 +39,7 @@ def test_a_run_measures_every_figure(results: Results) -> None:
     assert 0 < own["p50_ms"] <= own["p95_ms"]
     assert own["index_s"] > 0
     assert own["disk_per_chunk"] > written["payload_per_chunk"] > 16 * 4
+    assert own["mirror_per_chunk"] > 16 * 4
     assert written["empty_call_p50_ms"] > 0
     assert written["throughput"].keys() == {"1", "16"}
     assert min(written["throughput"].values()) > 0
