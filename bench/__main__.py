@@ -31,7 +31,7 @@ QUICK = Plan(
     small_tenant_chunks=10_000,
     throughput_s=3.0,
     growth_chunks=(1_000,),
-    growth_tenants=(1, 10),
+    growth_tenants=(10,),
     peers=tuple(PEERS),
 )
 

@@ -19,7 +19,8 @@ OWN, OTHERS = "#1f6feb", "#9aa4b2"
 def plot(results: Results, file: Path) -> None:
     """Write a PNG: p50 and index rate of each system; p50 and memory by chunks and by tenants."""
     figure, panels = plt.subplots(2, 2, figsize=(10, 6.4), layout="constrained")
-    _bars(panels[0, 0], results, "p50_ms", "p50 of a query, ms")
+    _bars(panels[0, 0], results, "p50_ms", "p50 of a query, ms (logarithmic)")
+    panels[0, 0].set_xscale("log")
     _bars(panels[0, 1], results, "chunks_per_s", "indexing, chunks/s")
     _curve(
         panels[1, 0],
@@ -42,7 +43,6 @@ def _bars(panel: Any, results: Results, figure: str, title: str) -> None:
     values = [getattr(found, figure) for _, found in reversed(systems)]
     bars = panel.barh(names, values, color=[OWN if name == "chunkstore" else OTHERS for name in names])
     panel.bar_label(bars, fmt="{:,.3g}" if max(values) < 1000 else "{:,.0f}", padding=3, fontsize=8)
-    panel.set_xscale("log")
     panel.margins(x=0.2)
     panel.set_title(title, fontsize=10)
     panel.spines[["top", "right"]].set_visible(False)

@@ -18,7 +18,7 @@ def markdown(results: Results) -> str:
         f"load average {results.load_average[0]:.2f} before the run.{_caution(results)}",
         _table(
             "system | p50 ms | p95 ms | queries/s | index chunks/s | index s | cold load ms | memory/chunk B "
-            "| disk/chunk B (x text + vector) | recall@10 | same fusion",
+            "| disk/chunk B (x text + vector) | recall@10 | recall@10 of 30 + 30",
             [_system_row(name, found) for name, found in results.systems.items()],
         ),
         f"chunkstore answers {clients} concurrent clients. An empty call (a health check) takes "
