@@ -20,7 +20,7 @@ from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.composition.reading import read_corpus
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
-from chunkstore.domain.errors import SnapshotExpiredError, StoreUnavailableError
+from chunkstore.domain.errors import ChunkNotFoundError, SnapshotExpiredError, StoreUnavailableError
 from chunkstore.domain.filters import Equals, Filter, NoneOf, SourceIn
 from chunkstore.domain.results import MirrorInfo, MirrorState, WriteResult
 from chunkstore.domain.similarity import Vector
@@ -259,6 +259,25 @@ async def test_a_row_that_goes_after_it_was_ranked_is_ranked_again(
 
     assert [chunk.text for chunk in await read_corpus(mirror, TENANT, work)] == ["alpha new"]
     assert runs == 2
+
+
+async def test_a_chunk_that_was_never_there_is_told_from_one_that_goes(stores: Stores) -> None:
+    mirror, other, _ = stores
+    await _replace(mirror, "s", [_chunk("s", "alpha"), _chunk("s", "beta", 1)])
+    await _answer(mirror)
+    alpha, absent = _chunk("s", "alpha").id, _chunk("s", "absent").id
+    async with mirror.snapshot(TENANT) as corpus:
+        assert isinstance(corpus, MirrorSnapshot)
+        with pytest.raises(ChunkNotFoundError):
+            await corpus.chunks([alpha, absent])
+        await _replace(other, "s", [_chunk("s", "beta", 1)])
+        with pytest.raises(SnapshotExpiredError):
+            await corpus.chunks([alpha])
+        with pytest.raises(ChunkNotFoundError):
+            await corpus.chunks([alpha, absent])
+    async with mirror.snapshot(TENANT, pinned=True) as corpus:
+        with pytest.raises(ChunkNotFoundError):
+            await corpus.chunks([alpha])
 
 
 async def test_candidates_alone_are_not_older_than_the_last_commit_either(

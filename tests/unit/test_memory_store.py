@@ -94,6 +94,14 @@ async def test_a_snapshot_stays_at_its_revision(store: InMemoryChunkStore) -> No
     assert await store.counts(TENANT) == CorpusCounts(3, 0, 0, 0)
 
 
+async def test_a_chunk_that_a_snapshot_lacks_is_not_found(store: InMemoryChunkStore) -> None:
+    """Excludes a KeyError, and an answer without it."""
+    await store.upsert_many(TENANT, [chunk("alpha")])
+    async with store.snapshot(TENANT) as corpus:
+        with pytest.raises(ChunkNotFoundError):
+            await corpus.chunks([chunk("alpha").id, chunk("absent").id])
+
+
 async def test_vectors_are_read_only_where_asked_for(store: InMemoryChunkStore) -> None:
     await store.upsert_many(TENANT, [chunk()])
     assert (await store.get(TENANT, chunk().id)).embedding is None

@@ -155,7 +155,7 @@ class CorpusSnapshot(LexicalCandidateSource, SemanticCandidateSource, Protocol):
         ...
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
-        """The chunks of candidates of this snapshot, or of their neighbors, in the order of `ids`."""
+        """The chunks of this snapshot of those ids, in their order. Raises ChunkNotFoundError for one that it lacks."""
         ...
 
     async def source_ids(self, ids: Sequence[ChunkId]) -> list[str]:

@@ -8,7 +8,7 @@ costs time in proportion to itself and, amortised, to the logarithm of the corpu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,6 +73,11 @@ class CorpusIndex:
     def allowed(self, ids: IdWords) -> Allowed:
         """The rows of those chunks that the index holds."""
         return tuple(segment.live_rows_of(ids) for segment in self.segments)
+
+    def holds(self, ids: Set[ChunkId]) -> bool:
+        """Whether the index holds every one of those chunks."""
+        rows = self.allowed(id_words(b"".join(map(bytes.fromhex, ids))))
+        return sum(int(np.count_nonzero(mask)) for mask in rows) == len(ids)
 
     def lexical_candidates(
         self, terms: Sequence[str], keys: Sequence[int], limit: int, allowed: Allowed | None = None

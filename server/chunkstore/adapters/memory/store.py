@@ -67,7 +67,10 @@ class MemorySnapshot:
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot."""
-        return [_shown(self.corpus.rows[identifier], with_embeddings) for identifier in ids]
+        try:
+            return [_shown(self.corpus.rows[identifier], with_embeddings) for identifier in ids]
+        except KeyError:
+            raise ChunkNotFoundError from None
 
     async def source_ids(self, ids: Sequence[ChunkId]) -> list[str]:
         """See CorpusSnapshot."""

@@ -23,7 +23,7 @@ from chunkstore.adapters.postgres.store import PostgresChunkStore, counts_from
 from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.bm25 import IdWords, id_words
 from chunkstore.domain.chunk import ChunkId, StoredChunk
-from chunkstore.domain.errors import SnapshotExpiredError
+from chunkstore.domain.errors import ChunkNotFoundError, SnapshotExpiredError
 from chunkstore.domain.filters import Filter
 from chunkstore.domain.postings import TermKeys
 from chunkstore.domain.results import (
@@ -187,12 +187,17 @@ class MirrorSnapshot:
             return await self._transaction.fetch(statement, self._tenant_id, *arguments)
 
     def _each(self, ids: Sequence[ChunkId], read: RowReader[ValueT], rows: Iterable[Record]) -> list[ValueT]:
-        """What is read of each id in its row. Raises SnapshotExpiredError where that is gone."""
+        """What is read of each id in its row.
+
+        Raises SnapshotExpiredError where that is gone, ChunkNotFoundError where the corpus does not hold the id.
+        """
         found = dict(map(read, rows))
-        try:
-            return [found[identifier] for identifier in ids]
-        except KeyError:
-            raise SnapshotExpiredError from None
+        missing = {*ids} - found.keys()
+        if missing and self._corpus.reader.index.holds(missing):
+            raise SnapshotExpiredError
+        if missing:
+            raise ChunkNotFoundError
+        return [found[identifier] for identifier in ids]
 
     async def _meeting(self, where: Filter, transaction: Transaction) -> IdWords:
         """The chunks that meet a filter. Raises SnapshotExpiredError where that is known of another revision alone."""
