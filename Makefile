@@ -8,7 +8,7 @@ UV_VERSION := $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements-dev.lock)
 BIN := .venv/bin
 PROTOS := $(wildcard proto/chunkstore/v1/*.proto)
 
-.PHONY: help setup tools proto check-proto breaking lint types layers check unit compliance integration clients test demo eval bench lock clean
+.PHONY: help setup tools proto check-proto breaking lint types layers check unit compliance integration clients test demo eval quality bench lock clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ demo: setup ## Embedded PostgreSQL, documents streamed in, ranked answers with t
 
 eval: setup ## Measure retrieval on a BEIR folder: make eval DIR=...
 	$(BIN)/chunkstore eval $(DIR)
+
+quality: setup ## Measure every BEIR folder in a folder, and write docs/quality.md: make quality DIR=...
+	$(BIN)/python tools/quality_table.py $(DIR)
 
 bench: .venv-bench/.ready ## Measure speed beside other stores: make bench [ARGS=--quick]; see docs/how-to/measure-speed.md
 	.venv-bench/bin/python -m bench $(ARGS)

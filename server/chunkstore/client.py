@@ -28,7 +28,7 @@ from chunkstore.v1 import (
 )
 from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.indexing_service_pb2 import DocumentFormat, DocumentOutcome, IndexSummary
-from chunkstore.v1.retrieval_service_pb2 import RetrievalMode, RetrieveChunksResponse
+from chunkstore.v1.retrieval_service_pb2 import Fusion, RetrievalMode, RetrieveChunksResponse
 
 MessageT = TypeVar("MessageT", bound=Message)
 ResponseT = TypeVar("ResponseT")
@@ -99,10 +99,11 @@ class ChunkstoreClient:
         mode: RetrievalMode.ValueType = retrieval_service_pb2.RETRIEVAL_MODE_HYBRID,
         include_embeddings: bool = False,
         where: Filter | None = None,
+        fusion: Fusion | None = None,
     ) -> RetrieveChunksResponse:
         """The k best chunks for `query` of those that meet `where`, and how the answer came about.
 
-        Raises ServiceError.
+        Without `fusion`, by reciprocal rank. Raises ServiceError.
         """
         request = _made(
             retrieval_service_pb2.RetrieveChunksRequest,
@@ -111,6 +112,7 @@ class ChunkstoreClient:
             mode=mode,
             include_embeddings=include_embeddings,
             filter=where,
+            fusion=fusion,
         )
         return self._call(retrieval_service_pb2_grpc.RetrievalServiceStub(self._channel).RetrieveChunks, request)
 

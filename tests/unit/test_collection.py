@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 def test_reads_texts_judged_queries_and_grades(folder: Path) -> None:
     collection = read_collection(folder)
     assert collection.name == folder.name
-    assert collection.documents == {"1": "Refunds ten days", "2": "six weeks", "3": ""}
+    assert collection.documents == {"1": "Refunds ten days", "2": " six weeks", "3": " "}
     assert collection.queries == {"a": "refund days", "b": "visa"}
     assert collection.grades == {"b": {"2": 1}, "a": {"1": 3, "9": 0}}
 

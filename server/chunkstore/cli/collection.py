@@ -45,7 +45,7 @@ class MalformedCollectionError(EvaluationError):
 class Collection:
     """Texts by document id, queries with a judgement by query id, and grades by query and document, above 0 relevant.
 
-    All in the order of the files. A document's text is its title, a space and its text, or the one that it has.
+    All in the order of the files. A document's text is its title, which may be empty, a space and its text.
     """
 
     name: str
@@ -78,7 +78,9 @@ def read_collection(folder: Path, split: str | None = None) -> Collection:
     object, an `_id` that is missing, empty or repeated, a text that is missing or too long; a judgement of another
     shape, of an unknown query, without a whole number as its score, or repeated with another one.
     """
-    documents = {identifier: text for identifier, text, _ in _texts(folder / "corpus.jsonl", MAX_CHUNK_BYTES)}
+    documents = {
+        identifier: text for identifier, text, _ in _texts(folder / "corpus.jsonl", MAX_CHUNK_BYTES, titled=True)
+    }
     if not any(map(str.strip, documents.values())):
         raise MalformedCollectionError(folder / "corpus.jsonl", None, "holds no text")
     path = _qrels_path(folder, split)
@@ -89,7 +91,7 @@ def read_collection(folder: Path, split: str | None = None) -> Collection:
             raise MalformedCollectionError(path, line, "repeats a judgement with another score")
         lines.setdefault(query, line)
     queries = {}
-    for identifier, text, line in _texts(folder / "queries.jsonl", MAX_QUERY_BYTES):
+    for identifier, text, line in _texts(folder / "queries.jsonl", MAX_QUERY_BYTES, titled=False):
         if identifier in judged:
             if not text.strip():
                 raise MalformedCollectionError(folder / "queries.jsonl", line, "a judged query must not be blank")
@@ -99,8 +101,8 @@ def read_collection(folder: Path, split: str | None = None) -> Collection:
     return Collection(folder.resolve().name, documents, queries, judged)
 
 
-def _texts(path: Path, most_bytes: int) -> Iterator[tuple[str, str, int]]:
-    """Each record's id, its title and text as one of at most so many bytes, and its line."""
+def _texts(path: Path, most_bytes: int, *, titled: bool) -> Iterator[tuple[str, str, int]]:
+    """Each record's id, its text of at most so many bytes, after its title if it is to have one, and its line."""
     known: set[str] = set()
     for line, content in _lines(path):
         if not content.strip():
@@ -109,14 +111,14 @@ def _texts(path: Path, most_bytes: int) -> Iterator[tuple[str, str, int]]:
             record = json.loads(content)
         except (ValueError, RecursionError):
             raise MalformedCollectionError(path, line, "is no JSON") from None
-        identifier, text = _fields(path, line, record, most_bytes)
+        identifier, text = _fields(path, line, record, most_bytes, titled)
         if identifier in known:
             raise MalformedCollectionError(path, line, "repeats an _id")
         known.add(identifier)
         yield identifier, text, line
 
 
-def _fields(path: Path, line: int, record: Any, most_bytes: int) -> tuple[str, str]:
+def _fields(path: Path, line: int, record: Any, most_bytes: int, titled: bool) -> tuple[str, str]:
     if not isinstance(record, dict):
         raise MalformedCollectionError(path, line, "is no JSON object")
     identifier, title, text = record.get("_id"), record.get("title") or "", record.get("text")
@@ -124,7 +126,7 @@ def _fields(path: Path, line: int, record: Any, most_bytes: int) -> tuple[str, s
         raise MalformedCollectionError(path, line, "needs an _id that is a non-empty string")
     if not isinstance(text, str) or not isinstance(title, str):
         raise MalformedCollectionError(path, line, "needs a text that is a string, and a title that is one or absent")
-    whole = f"{title} {text}" if title else text
+    whole = f"{title} {text}" if titled else text
     try:
         return checked_source_id(identifier, "_id"), checked_text("text", whole, max_bytes=most_bytes, blank=True)
     except InvalidFieldError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 import numpy as np
@@ -18,10 +18,19 @@ from chunkstore.client import ChunkstoreClient, Document, DocumentsFailedError
 from chunkstore.v1 import chunk_purge_service_pb2, chunk_purge_service_pb2_grpc, indexing_service_pb2
 from chunkstore.v1 import retrieval_service_pb2 as pb
 
-MODES: Final = {
-    "lexical": pb.RETRIEVAL_MODE_LEXICAL,
-    "semantic": pb.RETRIEVAL_MODE_SEMANTIC,
-    "hybrid": pb.RETRIEVAL_MODE_HYBRID,
+
+class Way(NamedTuple):
+    """A way of retrieving: which channels, and how they are fused."""
+
+    mode: pb.RetrievalMode.ValueType
+    fusion: pb.Fusion | None = None
+
+
+WAYS: Final = {
+    "lexical": Way(pb.RETRIEVAL_MODE_LEXICAL),
+    "semantic": Way(pb.RETRIEVAL_MODE_SEMANTIC),
+    "hybrid": Way(pb.RETRIEVAL_MODE_HYBRID),
+    "weighted_sum": Way(pb.RETRIEVAL_MODE_HYBRID, pb.Fusion(method=pb.FUSION_METHOD_WEIGHTED_SUM)),
 }
 IDENTIFIER_QUERIES: Final = 200
 
@@ -55,20 +64,20 @@ class Report:
 
 
 def measure(address: str, collection: Collection, *, has_embeddings: bool, quiet: bool) -> Report:
-    """Index the collection as a tenant of its own, ask its queries in each mode, and remove the tenant.
+    """Index the collection as a tenant of its own, ask its queries in each way, and remove the tenant.
 
-    Without embeddings there is the lexical mode alone. Raises NotMeasurableError, and ServiceError of the calls.
+    Without embeddings there is the lexical way alone. Raises NotMeasurableError, and ServiceError of the calls.
     """
     tenant = f"eval-{uuid.uuid4().hex}"
-    modes = MODES if has_embeddings else {"lexical": MODES["lexical"]}
+    ways = WAYS if has_embeddings else {"lexical": WAYS["lexical"]}
     console = Console(stderr=True, quiet=quiet)
     try:
         with ChunkstoreClient(address, tenant, timeout=120.0) as client:
             _index(client, collection)
             identifiers = collection.identifier_queries(IDENTIFIER_QUERIES)
             rankings, places = {}, {}
-            for name, mode in modes.items():
-                asked = _Asked(client, mode)
+            for name, way in ways.items():
+                asked = _Asked(client, way)
                 rankings[name] = {
                     query: asked.ranking(text)
                     for query, text in track(collection.queries.items(), name, console=console)
@@ -104,13 +113,13 @@ def _report(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Asks a server in one mode."""
+    """Asks a server in one way."""
 
     client: ChunkstoreClient
-    mode: pb.RetrievalMode.ValueType
+    way: Way
 
     def ranking(self, query: str) -> list[str]:
-        answer = self.client.retrieve_chunks(query, k=DEPTH, mode=self.mode)
+        answer = self.client.retrieve_chunks(query, k=DEPTH, mode=self.way.mode, fusion=self.way.fusion)
         if answer.partial:
             reasons = sorted({report.reason for report in answer.channels if report.reason})
             raise NotMeasurableError(f"an answer lacks a channel: {', '.join(reasons)}")
