@@ -18,6 +18,7 @@ from chunkstore.ranking import first_pass
 from chunkstore.ranking.allowed import AllowedRows
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.segment import IndexedChunk
+from chunkstore.ranking.semantic import Question
 
 DIMENSION = 8
 KEYS = (3, 5, 8)
@@ -72,9 +73,9 @@ def test_ranks_what_is_left_as_among_all(seed: int, count: int, share: float, li
 
     query = choice.normal(size=DIMENSION).astype(np.float32)
     for min_score in (None, 0.6):
-        near = index.semantic_candidates(query, count, min_score)
+        near = next(index.semantic_candidates([Question(query, count, min_score)]))
         pairs = [pair for pair in zip(near.ids, near.scores, strict=True) if pair[0] in left][:limit]
-        found = index.semantic_candidates(query, limit, min_score, allowed)
+        found = next(index.semantic_candidates([Question(query, limit, min_score, allowed)]))
         assert list(zip(found.ids, found.scores, strict=True)) == pairs
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunkstore.domain.chunk import ChunkId
-from chunkstore.domain.postings import Postings
+from chunkstore.domain.postings import Postings, TermKeys
 from chunkstore.domain.similarity import cosine_scores
+from chunkstore.domain.text import TenantId
 from chunkstore.ranking import first_pass
 from chunkstore.ranking.first_pass import Codes
 from chunkstore.ranking.index import CorpusIndex
+from chunkstore.ranking.reader import IndexReader
 from chunkstore.ranking.segment import IndexedChunk, Segment
+from chunkstore.ranking.semantic import Question
 
 EMPTY = Postings(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
 DIMENSION = 24
@@ -86,7 +89,7 @@ def test_the_best_are_those_of_brute_force_to_the_bit(
     index = index.without([ids[row] for row in gone]) if gone else index
     scores = cosine_scores(vectors, query)
     expected = sorted((-score, ids[row]) for row, score in enumerate(scores.tolist()) if row not in gone)[:limit]
-    found = index.semantic_candidates(query, limit, None)
+    [found] = index.semantic_candidates([Question(query, limit)])
     assert [(-score, identifier) for score, identifier in zip(found.scores, found.ids, strict=True)] == expected
 
 
@@ -96,26 +99,40 @@ def test_the_pass_leaves_most_vectors_out() -> None:
     vectors = choice.normal(size=(5000, 64)).astype(np.float32)
     norms = (1.0 / np.linalg.norm(vectors, axis=1)).astype(np.float32)
     unit = vectors[17] * norms[17]
-    kept = Codes(vectors, norms).candidates(unit, 10, None)
+    codes = Codes(vectors, norms)
+    kept = codes.candidates(codes.products([unit])[0], 10, None)
     assert 17 in kept
     assert len(kept) < 100
 
 
-def test_queries_at_once_get_each_its_own_answer() -> None:
+def test_questions_together_get_each_the_answer_that_it_gets_alone() -> None:
     choice = np.random.default_rng(5)
-    vectors = choice.normal(size=(3000, 64)).astype(np.float32)
-    norms = (1.0 / np.linalg.norm(vectors, axis=1)).astype(np.float32)
-    codes = Codes(vectors, norms)
-    units = [vectors[row] * norms[row] for row in range(32)]
-    alone = [codes.candidates(unit, 5, None).tolist() for unit in units]
-    together: list[list[int]] = [[] for _ in units]
+    index, _ = _index(choice.normal(size=(3000, DIMENSION)).astype(np.float32))
+    questions = [Question(choice.normal(size=DIMENSION).astype(np.float32), limit) for limit in range(1, 33)]
+    alone = [next(iter(index.semantic_candidates([question]))) for question in questions]
+    assert list(index.semantic_candidates(questions)) == alone
 
-    def ask(number: int) -> None:
-        together[number] = codes.candidates(units[number], 5, None).tolist()
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(units))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert together == alone
+async def test_questions_at_once_get_each_its_own_answer_and_the_cancelled_harm_nobody() -> None:
+    choice = np.random.default_rng(6)
+    index, _ = _index(choice.normal(size=(3000, DIMENSION)).astype(np.float32))
+    reader = IndexReader(TermKeys(TenantId("tenant")), index)
+    vectors = list(choice.normal(size=(40, DIMENSION)).astype(np.float32))
+    alone = [await reader.semantic_candidates(vector, 5) for vector in vectors]
+    asked = [asyncio.create_task(reader.semantic_candidates(vector, 5)) for vector in vectors]
+    await asyncio.sleep(0)
+    for task in asked[::3]:
+        task.cancel()
+    together = await asyncio.gather(*asked, return_exceptions=True)
+    for number, (one, other) in enumerate(zip(alone, together, strict=True)):
+        assert isinstance(other, asyncio.CancelledError) if number % 3 == 0 else other == one
+
+
+async def test_a_defect_reaches_whoever_asked() -> None:
+    """Excludes a question that is never answered."""
+    index, _ = _index(np.ones((10, DIMENSION), dtype=np.float32))
+    reader = IndexReader(TermKeys(TenantId("tenant")), index)
+    broken = (np.ones(3, dtype=np.bool_),)
+    with pytest.raises(IndexError):
+        await reader.semantic_candidates(np.ones(DIMENSION, dtype=np.float32), 5, allowed=broken)
+    assert len(await reader.semantic_candidates(np.ones(DIMENSION, dtype=np.float32), 5)) == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,23 +18,28 @@ MIN_VECTORS: Final = 8192
 _LEVELS: Final = 127
 # Few enough for a core's own cache.
 _ROWS_AT_ONCE: Final = 256
-_MOST_AT_ONCE: Final = 32
 # Room for the rounding of the bounds themselves, in float32.
 _SLACK: Final = 4e-6
 _STRETCH: Final = 1.001
 
 
-@dataclass(slots=True)
-class _Request:
-    codes: npt.NDArray[np.int8]
-    products: npt.NDArray[np.int32] | None = None
+@dataclass(frozen=True, slots=True)
+class Products:
+    """A query's codes and the finer ones of what they leave out, times those of every vector: (e,) int32 each.
+
+    `units` (2,) are the values of their units, `error` bounds what both leave out.
+    """
+
+    coarse: npt.NDArray[np.int32]
+    fine: npt.NDArray[np.int32]
+    units: npt.NDArray[np.float32]
+    error: np.float32
 
 
 class Codes:
     """int8 codes of `vectors` (e, d), each vector by its own scale; 1 byte a dimension.
 
-    Products of codes are exact integers. Queries that come while a product is being computed are answered together by
-    the next one, which reads the codes once for all of them; a lone query waits for nobody. Safe for threads.
+    Products of codes are exact integers. Safe for threads.
     """
 
     def __init__(self, vectors: npt.NDArray[np.float32], inverse_norms: npt.NDArray[np.float32]) -> None:
@@ -48,55 +53,40 @@ class Codes:
             unit_vectors = vectors[rows] * inverse_norms[rows, np.newaxis]
             codes[rows], self._units[rows], self._errors[rows] = _coded(unit_vectors)
         self._packed = numkong.dots_pack(codes, dtype="int8")
-        self._pending: list[_Request] = []
-        self._computing = threading.Lock()
 
     @property
     def size(self) -> int:
         """Bytes of memory."""
         return self._packed.nbytes + self._units.nbytes + self._errors.nbytes
 
-    def candidates(self, unit: Vector, kept: int, dead: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.intp]:
-        """Every row that may be among the `kept` of highest cosine with the unit vector `unit`, ascending.
+    def products(self, queries: Sequence[Vector]) -> list[Products]:
+        """The products of each query, a unit vector; the codes are read once for all of them."""
+        coded = [_twice_coded(query) for query in queries]
+        values = np.asarray(numkong.dots_packed(np.concatenate([codes for codes, _, _ in coded]), self._packed))
+        return [
+            Products(values[2 * number], values[2 * number + 1], units, error)
+            for number, (_, units, error) in enumerate(coded)
+        ]
+
+    def candidates(self, products: Products, kept: int, dead: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.intp]:
+        """Every row that may be among the `kept` of highest cosine with the query of `products`, ascending.
 
         `dead` (e,) marks rows that are none; `kept` is at least 1 and at most the number of the others. The cosine of a
         row differs from its codes' by at most the two parts left out (Cauchy-Schwarz), so a row whose upper bound is
         below the `kept`-th best lower bound cannot be among them.
         """
-        codes, units, query_error = _twice_coded(unit)
-        first, second = self._products(codes)
-        cosines = first.astype(np.float32)
-        cosines *= units[0]
-        cosines += second.astype(np.float32) * units[1]
+        cosines = products.coarse.astype(np.float32)
+        cosines *= products.units[0]
+        cosines += products.fine.astype(np.float32) * products.units[1]
         cosines *= self._units
-        errors = self._errors * (np.float32(1.0) + query_error)
-        errors += query_error + np.float32(_SLACK)
+        errors = self._errors * (np.float32(1.0) + products.error)
+        errors += products.error + np.float32(_SLACK)
         if dead is not None:
             cosines[dead] = -np.inf
         lower = cosines - errors
         least = np.partition(lower, lower.size - kept)[lower.size - kept]
         cosines += errors
         return np.flatnonzero(cosines >= least)
-
-    def _products(self, codes: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
-        """The products (2, e) of two rows of codes (2, d) with those of every vector."""
-        request = _Request(codes)
-        self._pending.append(request)
-        with self._computing:
-            if request.products is None:
-                self._compute()
-        assert request.products is not None
-        return request.products
-
-    def _compute(self) -> None:
-        """Answer what is pending, which holds the caller's request."""
-        while self._pending:
-            batch = self._pending[:_MOST_AT_ONCE]
-            del self._pending[: len(batch)]
-            codes = np.concatenate([request.codes for request in batch])
-            products = np.asarray(numkong.dots_packed(codes, self._packed))
-            for number, request in enumerate(batch):
-                request.products = products[2 * number : 2 * number + 2]
 
 
 def _twice_coded(unit: Vector) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], np.float32]:

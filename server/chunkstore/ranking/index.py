@@ -8,7 +8,7 @@ costs time in proportion to itself and, amortised, to the logarithm of the corpu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,11 +29,11 @@ from chunkstore.domain.bm25 import (
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
-from chunkstore.domain.similarity import Scores, Vector
+from chunkstore.domain.similarity import Scores
 from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.lexical import QueryTerm, contending
 from chunkstore.ranking.segment import IndexedChunk, Rows, Segment
-from chunkstore.ranking.semantic import nearest
+from chunkstore.ranking.semantic import Question, nearest
 
 _MERGE_FACTOR = 2
 
@@ -110,19 +110,18 @@ class CorpusIndex:
             frequencies=np.concatenate(counts)[places],
         )
 
-    def semantic_candidates(
-        self, vector: Vector, limit: int, min_score: float | None, allowed: Allowed | None = None
-    ) -> Ranking:
-        """Candidates as in ports.SemanticCandidateSource, of `allowed` rows alone."""
-        _check_limit(limit)
-        if vector.size != self.dimension:
-            raise DimensionMismatchError(expected=self.dimension, actual=vector.size, field="vector")
-        if limit == 0 or not self.embedded_count:
-            return Ranking()
-        scored = nearest(self.segments, vector, limit, allowed)
-        if min_score is not None:
-            scored = [(rows[scores >= min_score], scores[scores >= min_score]) for rows, scores in scored]
-        return _best(self.segments, scored, limit)[0]
+    def check(self, question: Question) -> None:
+        """Raise InvalidFieldError for a negative limit, DimensionMismatchError for a vector of another width."""
+        _check_limit(question.limit)
+        if question.vector.size != self.dimension:
+            raise DimensionMismatchError(expected=self.dimension, actual=question.vector.size, field="vector")
+
+    def semantic_candidates(self, questions: Sequence[Question]) -> Iterator[Ranking]:
+        """Candidates as in ports.SemanticCandidateSource for each of the questions, which are checked ones."""
+        if not self.embedded_count:
+            return iter([Ranking()] * len(questions))
+        found = zip(questions, nearest(self.segments, questions), strict=True)
+        return (_best(self.segments, scored, question.limit)[0] for question, scored in found)
 
     def without(self, removed: Sequence[ChunkId]) -> CorpusIndex:
         """The index without those chunks; ids that it does not hold are ignored."""
