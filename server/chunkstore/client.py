@@ -100,10 +100,15 @@ class ChunkstoreClient:
         include_embeddings: bool = False,
         where: Filter | None = None,
         fusion: Fusion | None = None,
+        neighbors_before: int = 0,
+        neighbors_after: int = 0,
+        max_per_source: int | None = None,
+        page_token: str = "",
     ) -> RetrieveChunksResponse:
         """The k best chunks for `query` of those that meet `where`, and how the answer came about.
 
-        Without `fusion`, by reciprocal rank. Raises ServiceError.
+        Without `fusion`, by reciprocal rank. At most `max_per_source` of one source, and with each so many of its
+        neighbors, in `contexts`. A `page_token` goes on where the answer that gave it ended. Raises ServiceError.
         """
         request = _made(
             retrieval_service_pb2.RetrieveChunksRequest,
@@ -113,8 +118,23 @@ class ChunkstoreClient:
             include_embeddings=include_embeddings,
             filter=where,
             fusion=fusion,
+            neighbors_before=neighbors_before,
+            neighbors_after=neighbors_after,
+            max_per_source=max_per_source,
+            page_token=page_token,
         )
         return self._call(retrieval_service_pb2_grpc.RetrievalServiceStub(self._channel).RetrieveChunks, request)
+
+    def retrieve_pages(self, query: str, **options: Any) -> Iterator[RetrieveChunksResponse]:
+        """Page after page of the answer, each of k chunks but the last; `options` are those of `retrieve_chunks`.
+
+        Raises ServiceError; its code is ABORTED where the corpus has changed since the first page.
+        """
+        page = self.retrieve_chunks(query, **options)
+        yield page
+        while page.next_page_token:
+            page = self.retrieve_chunks(query, **options | {"page_token": page.next_page_token})
+            yield page
 
     def analyze(self, text: str) -> explanation_service_pb2.AnalyzeResponse:
         """The terms of `text` under the store's analyzer, and how common each is. Raises ServiceError."""

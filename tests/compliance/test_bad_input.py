@@ -105,7 +105,7 @@ REQUESTS: Final[dict[str, Message]] = {
     SEMANTIC: ListSemanticCandidatesRequest(vector=Vector(values=EAST), limit=1, filter=FILTER),
     "ChunkPurgeService/PurgeSource": PurgeSourceRequest(source_id="canary absent"),
     "ChunkPurgeService/PurgeTenant": PurgeTenantRequest(),
-    RETRIEVE: RetrieveChunksRequest(query="canary query", filter=FILTER),
+    RETRIEVE: RetrieveChunksRequest(query="canary query", filter=FILTER, page_token="token"),
     ANALYZE: AnalyzeRequest(text="canary text to analyze"),
     INDEX: _full_document(),
     "StoreService/GetStoreInfo": GetStoreInfoRequest(),
@@ -118,10 +118,9 @@ every_method = pytest.mark.parametrize("method", sorted(METHODS))
 
 
 def filled(api: Api) -> None:
-    """Two sources of two chunks each, so that every list has a second page."""
-    api.upsert(
-        *(chunk(source, f"{TEXT} {n}", index=n, entities=[ENTITY]) for source in (SOURCE, "other") for n in (0, 1))
-    )
+    """Sources of two chunks each, one that meets the filter among them, so that every list has a second page."""
+    sources = (SOURCE, "other", "canary of a source")
+    api.upsert(*(chunk(source, f"{TEXT} {n}", index=n, entities=[ENTITY]) for source in sources for n in (0, 1)))
 
 
 def good_request(api: Api, method: str) -> Message:
@@ -131,7 +130,7 @@ def good_request(api: Api, method: str) -> Message:
     fields = request.DESCRIPTOR.fields_by_name
     if "page_token" in fields:
         request.ClearField("page_token")
-        request.page_size = 1  # type: ignore[attr-defined]
+        setattr(request, "k" if "k" in fields else "page_size", 1)
         request.page_token = api.send(method, request).next_page_token  # type: ignore[attr-defined]
         assert request.page_token  # type: ignore[attr-defined]
     return request

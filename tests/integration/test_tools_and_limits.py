@@ -18,6 +18,7 @@ from chunkstore.client import ChunkstoreClient, Document, DocumentsFailedError, 
 from chunkstore.service.server import SERVICES
 from chunkstore.v1 import chunk_pb2, chunk_writer_service_pb2
 from chunkstore.v1.chunk_writer_service_pb2_grpc import ChunkWriterServiceStub
+from chunkstore.v1.retrieval_service_pb2 import RETRIEVAL_MODE_LEXICAL
 
 ROOT = Path(__file__).parents[2]
 GRPCURL = str(ROOT / ".tools" / "bin" / "grpcurl")
@@ -82,6 +83,23 @@ def test_an_answer_leaves_vectors_out_unless_asked_and_a_too_large_one_says_so()
             assert int(refused.value.metadata["actual"]) > int(refused.value.metadata["limit"])
         asked = client.retrieve_chunks("shared", k=10, include_embeddings=True)
         assert {len(hit.chunk.embedding.values) for hit in asked.chunks} == {3072}
+
+
+def test_the_client_goes_from_page_to_page(address: str) -> None:
+    """Excludes options that are forgotten after the first page, and a page of another revision."""
+    with ChunkstoreClient(address, "pages") as client:
+        client.index_documents(Document(f"doc-{n}", f"refund {'filler ' * n}") for n in range(5))
+        pages = list(client.retrieve_pages("refund", k=2, mode=RETRIEVAL_MODE_LEXICAL, neighbors_after=1))
+        assert [len(page.chunks) for page in pages] == [2, 2, 1]
+        assert [len(page.contexts) for page in pages] == [2, 2, 1]
+        whole = client.retrieve_chunks("refund", mode=RETRIEVAL_MODE_LEXICAL, max_per_source=1)
+        assert [hit for page in pages for hit in page.chunks] == list(whole.chunks)
+        unfinished = client.retrieve_pages("refund", k=2)
+        next(unfinished)
+        client.index_documents([Document("doc-5", "refund")])
+        with pytest.raises(ServiceError) as refused:
+            next(unfinished)
+        assert (refused.value.code, refused.value.reason) == (grpc.StatusCode.ABORTED, "CORPUS_CHANGED")
 
 
 def test_the_client_raises_where_a_document_was_not_stored_and_says_which(address: str) -> None:

@@ -38,6 +38,8 @@ SAMPLES: Final[dict[type[ChunkstoreError], ChunkstoreError]] = {
         errors.ChunkNotFoundError(),
         errors.SourceChangedError(expected=1, actual=2),
         errors.RetrievalDegradedError(missing=("semantic",), answered=("lexical",)),
+        errors.CorpusChangedError(expected=1, actual=2),
+        errors.RankingChangedError(("semantic",)),
         errors.EmbeddingFailedError("it timed out"),
         errors.EmbeddingQuotaError("it is over its limit"),
         errors.EmbeddingRejectedError("it refuses the text"),

@@ -17,6 +17,7 @@ import pytest
 from chunkstore.adapters.memory.store import InMemoryChunkStore
 from chunkstore.composition.query import Fusion, Query
 from chunkstore.composition.retriever import ChunkRetriever
+from chunkstore.composition.selection import Selection
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
 from chunkstore.domain.errors import (
@@ -169,7 +170,9 @@ def retriever(store: SpyStore, provider: SpyProvider) -> ChunkRetriever:
 async def ask(
     retriever: ChunkRetriever, text: str, *, k: int = 10, with_embeddings: bool = False, **options: Any
 ) -> ChunkRetrievalResult:
-    return await retriever.retrieve_chunks(Query(text, **options), TENANT, k=k, with_embeddings=with_embeddings)
+    return await retriever.retrieve_chunks(
+        Query(text, **options), TENANT, Selection(k, with_embeddings=with_embeddings)
+    )
 
 
 def sources(result: ChunkRetrievalResult) -> list[str]:

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkstore.domain.errors import InvalidFieldError
-from chunkstore.domain.sources import MAX_NEIGHBORS, Neighbors, Run, runs_around, within_source_cap
+from chunkstore.domain.sources import Run, runs_around, within_source_cap
 
 _sources = st.lists(st.sampled_from("abcd"), max_size=40)
-
-
-class TestNeighbors:
-    """Their bounds."""
-
-    @pytest.mark.parametrize("count", [-(2**31), -1, MAX_NEIGHBORS + 1, 2**31 - 1])
-    @pytest.mark.parametrize(("name", "field"), [("before", "neighbors_before"), ("after", "neighbors_after")])
-    def test_a_number_out_of_bounds_is_refused_by_its_name(self, name: str, field: str, count: int) -> None:
-        with pytest.raises(InvalidFieldError) as caught:
-            Neighbors(**{name: count})
-        assert (caught.value.field, caught.value.problem) == (field, "must be within [0, 10]")
-
-    def test_there_are_some_where_either_side_has_some(self) -> None:
-        assert not Neighbors()
-        assert Neighbors(before=1)
-        assert Neighbors(after=MAX_NEIGHBORS)
 
 
 class TestCap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -15,22 +16,41 @@ from chunkstore.domain.fusion import (
     reciprocal_rank_shares,
     weighted_shares,
 )
-from chunkstore.domain.results import ChannelReport, ChannelScore, FusionMethod
+from chunkstore.domain.results import (
+    Channel,
+    ChannelReport,
+    ChannelScore,
+    ChannelStatus,
+    FusionMethod,
+    RankingBasis,
+)
+from chunkstore.domain.similarity import Vector
 
 Shares = Mapping[ChunkId, float]
 
 
 class Pool:
-    """What the channels found, each to its fixed depth, and its order when fused; all of one corpus revision."""
+    """What the channels found, each to its fixed depth, and its order when fused; all of one corpus revision.
 
-    def __init__(self, answers: Sequence[ChannelAnswer], fusion: Fusion) -> None:
+    `vector` is the query's, None where it has none.
+    """
+
+    def __init__(self, answers: Sequence[ChannelAnswer], fusion: Fusion, vector: Vector | None) -> None:
         self.answers = tuple(answers)
+        self._vector = vector
         self._shares = _shares(answers, fusion)
 
     @property
     def reports(self) -> tuple[ChannelReport, ...]:
         """Each channel's report, in the order of Channel."""
         return tuple(answer.report for answer in self.answers)
+
+    def basis(self, revision: int) -> RankingBasis:
+        """What the pool came of, `revision` being that of the corpus."""
+        answered = tuple(report.channel for report in self.reports if report.status is ChannelStatus.ANSWERED)
+        vector = self._vector if Channel.SEMANTIC in answered else None
+        digest = "" if vector is None else hashlib.sha256(vector.tobytes()).hexdigest()[:16]
+        return RankingBasis(revision, answered, digest)
 
     def best(self, limit: int | None = None) -> list[tuple[ChunkId, float]]:
         """The first `limit` chunks of the fused order, all for None, with their fused scores."""

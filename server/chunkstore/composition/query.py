@@ -47,7 +47,8 @@ class Query:
     """What determines a ranking: the text, the channels to ask and how to fuse them.
 
     `vector`: the text's own, as wide as the store's; None has the provider embed it. `channel_timeout` in seconds,
-    None: the retriever's. `require`: channels that must have answered. `where`: the chunks that may be ranked.
+    None: the retriever's. `require`: channels that must have answered. `where`: the chunks that may be ranked. Raises
+    InvalidFieldError, naming the field, for a value out of its bounds.
     """
 
     text: str
@@ -57,6 +58,15 @@ class Query:
     channel_timeout: float | None = None
     require: tuple[Channel, ...] = ()
     where: Filter | None = None
+
+    def __post_init__(self) -> None:
+        checked_text("query", self.text, max_bytes=MAX_QUERY_BYTES, blank=True)
+        if not self.text.strip():
+            raise InvalidFieldError("query", "must not be blank")
+        self.fusion.check()
+        timeout = self.channel_timeout
+        if timeout is not None and not MIN_CHANNEL_TIMEOUT <= timeout <= MAX_CHANNEL_TIMEOUT:
+            raise InvalidFieldError("channel_timeout", "must be from 1 ms to 60 s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +86,15 @@ class Plan:
 def planned(query: Query, analyzer: Analyzer, seconds: float) -> Plan:
     """The plan of a query; `seconds` is what its channels may take unless it says.
 
-    Raises InvalidFieldError, naming the field, for a query that no answer could be given to.
+    Raises InvalidFieldError for a required channel that it does not ask.
     """
-    checked_text("query", query.text, max_bytes=MAX_QUERY_BYTES, blank=True)
-    if not query.text.strip():
-        raise InvalidFieldError("query", "must not be blank")
-    query.fusion.check()
-    timeout = query.channel_timeout
-    if timeout is not None and not MIN_CHANNEL_TIMEOUT <= timeout <= MAX_CHANNEL_TIMEOUT:
-        raise InvalidFieldError("channel_timeout", "must be from 1 ms to 60 s")
     by_words = query.mode is not RetrievalMode.SEMANTIC
     plan = Plan(
         query=query,
         semantic=query.mode is not RetrievalMode.LEXICAL,
         terms=analyzer.query_terms(query.text) if by_words else None,
         identifiers=(analyzer.query_identifiers(query.text) or None) if by_words else None,
-        seconds=seconds if timeout is None else timeout,
+        seconds=seconds if query.channel_timeout is None else query.channel_timeout,
     )
     _check_required(plan)
     return plan

@@ -9,19 +9,23 @@ from chunkstore.composition.channels import ask_channels, embed_query
 from chunkstore.composition.pool import Pool
 from chunkstore.composition.query import DEFAULT_CHANNEL_TIMEOUT, Plan, Query, planned
 from chunkstore.composition.reading import read_corpus
+from chunkstore.composition.selection import Selection, read_selected, select_chunks
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError, RetrievalDegradedError
+from chunkstore.domain.filters import Filter
+from chunkstore.domain.pages import require_same_ranking
 from chunkstore.domain.results import (
     Channel,
     ChannelReport,
     ChannelStatus,
     ChunkRetrievalResult,
+    PageStart,
+    RankingBasis,
     ScoredChunk,
 )
 from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import ChunkStore, CorpusSnapshot
 from chunkstore.ports.embedding_provider import EmbeddingProvider
 
-DEFAULT_K = 10
 DEFAULT_MAX_K = 300
 DEFAULT_OVERFETCH = 3
 
@@ -72,30 +76,27 @@ class ChunkRetriever:
         """Seconds that each channel may take where a query does not say."""
         return self._channel_timeout
 
-    async def retrieve_chunks(
-        self, query: Query, tenant_id: TenantId, *, k: int = DEFAULT_K, with_embeddings: bool = False
-    ) -> ChunkRetrievalResult:
-        """The k best chunks, fused score descending, ties by id ascending; k 0 asks no channel and returns none.
+    async def retrieve_chunks(self, query: Query, tenant_id: TenantId, selection: Selection) -> ChunkRetrievalResult:
+        """The selected chunks, fused score descending, ties by id ascending; k 0 asks no channel and returns none.
 
-        Raises as `read`, and InvalidFieldError for a k outside [0, max_k]. A channel that did not answer leaves the
-        answer partial.
+        Raises as `read`, InvalidFieldError for a k outside [0, max_k], and as `require_same_ranking` where the
+        selection starts on a page of another ranking. A channel that did not answer leaves the answer partial.
         """
         plan = planned(query, self._chunks.analyzer, self._channel_timeout)
-        if not 0 <= k <= self._max_k:
+        if not 0 <= selection.k <= self._max_k:
             raise InvalidFieldError("k", f"must be within [0, {self._max_k}]")
-        if k == 0:
+        if selection.k == 0:
             return await self._nothing(tenant_id)
 
-        async def winners(corpus: CorpusSnapshot, pool: Pool) -> ChunkRetrievalResult:
-            best = pool.best(k)
-            chunks = await corpus.chunks([identifier for identifier, _ in best], with_embeddings=with_embeddings)
-            scored = tuple(
-                ScoredChunk(chunk, score, *pool.opinions(chunk.id))
-                for chunk, (_, score) in zip(chunks, best, strict=True)
-            )
-            return ChunkRetrievalResult(scored, pool.reports, corpus.counts)
+        async def answer(corpus: CorpusSnapshot, pool: Pool) -> tuple[ChunkRetrievalResult, RankingBasis]:
+            basis = pool.basis(corpus.counts.revision)
+            return await _answer(corpus, pool, selection, query.where, basis), basis
 
-        return await self._read(plan, tenant_id, winners)
+        result, basis = await self._read(plan, tenant_id, answer)
+        # Not before: only what has been read whole is known to be of the last revision.
+        if selection.start is not None:
+            require_same_ranking(selection.start.basis, basis)
+        return result
 
     async def read(
         self, query: Query, tenant_id: TenantId, work: Callable[[CorpusSnapshot, Pool], Awaitable[ResultT]]
@@ -117,7 +118,8 @@ class ChunkRetriever:
         embedded = await embed_query(plan, self._embeddings.embed if self._embeddings else None, dimension)
 
         async def rank(corpus: CorpusSnapshot) -> ResultT:
-            pool = Pool(await ask_channels(corpus, plan, embedded, self._depth), plan.query.fusion)
+            vector = None if isinstance(embedded.vector, ChannelReport) else embedded.vector
+            pool = Pool(await ask_channels(corpus, plan, embedded, self._depth), plan.query.fusion, vector)
             _require_answers(pool.reports, plan.query.require)
             return await work(corpus, pool)
 
@@ -127,6 +129,19 @@ class ChunkRetriever:
         counts = await self._chunks.counts(tenant_id)
         reports = tuple(ChannelReport(channel, ChannelStatus.NOT_REQUESTED) for channel in Channel)
         return ChunkRetrievalResult((), reports, counts)
+
+
+async def _answer(
+    corpus: CorpusSnapshot, pool: Pool, selection: Selection, where: Filter | None, basis: RankingBasis
+) -> ChunkRetrievalResult:
+    selected = await select_chunks(corpus, pool, selection)
+    chunks, contexts = await read_selected(corpus, selected.ids, selection, where)
+    scored = tuple(
+        ScoredChunk(chunk, score, *pool.opinions(chunk.id))
+        for chunk, score in zip(chunks, selected.scores, strict=True)
+    )
+    next_page = PageStart(selection.offset + len(scored), basis) if selected.more else None
+    return ChunkRetrievalResult(scored, pool.reports, corpus.counts, contexts, next_page)
 
 
 def _require_answers(reports: tuple[ChannelReport, ...], required: tuple[Channel, ...]) -> None:

@@ -84,6 +84,23 @@ class RetrievalDegradedError(ChunkstoreError):
         self.answered = answered
 
 
+class CorpusChangedError(ChunkstoreError):
+    """A page was asked for of the corpus at revision `expected`, and the corpus is at `actual`."""
+
+    def __init__(self, *, expected: int, actual: int) -> None:
+        super().__init__(f"the corpus is at revision {actual}, the pages before are of revision {expected}")
+        self.expected = expected
+        self.actual = actual
+
+
+class RankingChangedError(ChunkstoreError):
+    """A page was asked for of a ranking to which `channels`, by their names, gave something else than they do now."""
+
+    def __init__(self, channels: tuple[str, ...]) -> None:
+        super().__init__(f"a channel ranks otherwise than for the pages before: {', '.join(channels)}")
+        self.channels = channels
+
+
 class EmbeddingFailedError(ChunkstoreError):
     """The embedding provider gave no vectors, for `problem`; trying again later may help."""
 

@@ -7,6 +7,7 @@ score to the bit.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
@@ -148,7 +149,6 @@ def _best(scores: Mapping[IdT, float], limit: int | None) -> list[tuple[IdT, flo
     """The best `limit` in order; only those that reach the score of the last of them need sorting by id."""
     found = scores.items()
     if limit is not None and limit < len(scores):
-        # Values come in runs of the channels' own order, which sorting makes use of.
-        least = sorted(scores.values(), reverse=True)[limit - 1] if limit else math.inf
+        least = heapq.nlargest(limit, scores.values())[-1] if limit else math.inf
         found = {identifier: score for identifier, score in found if score >= least}.items()
     return sorted(found, key=lambda item: (-item[1], str(item[0]).lower(), str(item[0])))[:limit]

@@ -183,15 +183,52 @@ class ScoredChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceContext:
+    """Chunks of one source that follow each other, in document order, around hits; the hits' ids, best first."""
+
+    chunks: tuple[StoredChunk, ...]
+    hit_ids: tuple[ChunkId, ...]
+
+    @property
+    def source_id(self) -> str:
+        """The source."""
+        return self.chunks[0].source_id
+
+
+@dataclass(frozen=True, slots=True)
+class RankingBasis:
+    """What a query's ranking came of: the corpus revision, the channels that answered, and the query's vector.
+
+    `answered` is in the order of Channel. `vector_digest` tells vectors apart; empty where none ranked. With the same
+    query, an equal basis gives an equal ranking.
+    """
+
+    revision: int
+    answered: tuple[Channel, ...]
+    vector_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PageStart:
+    """Where a page starts: after the first `offset` chunks of an answer whose ranking came of `basis`."""
+
+    offset: int
+    basis: RankingBasis
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkRetrievalResult:
     """The best chunks, fused score descending, ties by id ascending, and how the answer came about.
 
     All channels and chunks are of the one corpus revision in `corpus`. `partial`: a requested channel is missing.
+    `contexts`: what stands around the chunks, in the order of the best chunk in each. `next_page` is None at the end.
     """
 
     chunks: tuple[ScoredChunk, ...]
     channels: tuple[ChannelReport, ...]
     corpus: CorpusCounts
+    contexts: tuple[SourceContext, ...] = ()
+    next_page: PageStart | None = None
 
     @property
     def partial(self) -> bool:

@@ -11,30 +11,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, Generic, TypeVar
-
-from chunkstore.domain.errors import InvalidFieldError
-
-MAX_NEIGHBORS: Final = 10
+from typing import Generic, TypeVar
 
 IdT = TypeVar("IdT", bound=Hashable)
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbors:
-    """How many chunks before and after a hit go with it. Raises InvalidFieldError outside [0, 10]."""
-
-    before: int = 0
-    after: int = 0
-
-    def __post_init__(self) -> None:
-        for field_name, count in (("neighbors_before", self.before), ("neighbors_after", self.after)):
-            if not 0 <= count <= MAX_NEIGHBORS:
-                raise InvalidFieldError(field_name, f"must be within [0, {MAX_NEIGHBORS}]")
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return self.before > 0 or self.after > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from google.protobuf import duration_pb2, json_format, struct_pb2
 
 from chunkstore.composition.indexer import Document
 from chunkstore.composition.query import Fusion, Query
+from chunkstore.composition.selection import DEFAULT_K, Selection
 from chunkstore.domain.chunk import Occurrence, StoredChunk, require_id
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
 from chunkstore.domain.metadata import EMPTY, Metadata, frozen_metadata, metadata_json
@@ -25,10 +26,12 @@ from chunkstore.domain.results import (
     LexicalCandidates,
     MirrorInfo,
     MirrorState,
+    PageStart,
     Ranking,
     RetrievalMode,
     ScoredChunk,
     Source,
+    SourceContext,
     WriteCounts,
 )
 from chunkstore.domain.similarity import Vector, checked_vector
@@ -128,6 +131,18 @@ def query_from(message: retrieval_service_pb2.RetrieveChunksRequest, dimension: 
     )
 
 
+def selection_from(message: retrieval_service_pb2.RetrieveChunksRequest, start: PageStart | None) -> Selection:
+    """The part of the ranking that a request asks for, from `start` on. Raises InvalidFieldError naming a field."""
+    return Selection(
+        k=message.k if message.HasField("k") else DEFAULT_K,
+        start=start,
+        max_per_source=message.max_per_source if message.HasField("max_per_source") else None,
+        neighbors_before=message.neighbors_before,
+        neighbors_after=message.neighbors_after,
+        with_embeddings=message.include_embeddings,
+    )
+
+
 def chunk_to(chunk: StoredChunk) -> chunk_pb2.Chunk:
     """The message of a chunk; its vector is set where the chunk carries one."""
     message = chunk_pb2.Chunk(
@@ -160,6 +175,13 @@ def scored_chunk_to(scored: ScoredChunk) -> retrieval_service_pb2.ScoredChunk:
             setattr(message, f"{name}_rank", opinion.rank)
             setattr(message, f"{name}_share", opinion.share)
     return message
+
+
+def context_to(context: SourceContext) -> retrieval_service_pb2.SourceContext:
+    """The message of the chunks around hits."""
+    return retrieval_service_pb2.SourceContext(
+        source_id=context.source_id, chunks=map(chunk_to, context.chunks), hit_ids=context.hit_ids
+    )
 
 
 def channel_report_to(report: ChannelReport, corpus: CorpusCounts) -> retrieval_service_pb2.ChannelReport:

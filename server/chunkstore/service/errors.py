@@ -80,7 +80,7 @@ def _sizes(error: ResultTooLargeError) -> dict[str, str]:
     return {"limit": str(error.limit), "actual": str(error.actual)}
 
 
-def _revisions(error: errors.SourceChangedError) -> dict[str, str]:
+def _revisions(error: errors.SourceChangedError | errors.CorpusChangedError) -> dict[str, str]:
     return {"expected": str(error.expected), "actual": str(error.actual)}
 
 
@@ -106,6 +106,10 @@ _TABLE: dict[type[errors.ChunkstoreError], _Row] = {
     errors.ChunkNotFoundError: _Row(_C.NOT_FOUND, _R.ERROR_REASON_CHUNK_NOT_FOUND),
     errors.SourceChangedError: _Row(_C.ABORTED, _R.ERROR_REASON_SOURCE_CHANGED, _revisions),
     errors.RetrievalDegradedError: _Row(_C.UNAVAILABLE, _R.ERROR_REASON_RETRIEVAL_DEGRADED, _channels),
+    errors.CorpusChangedError: _Row(_C.ABORTED, _R.ERROR_REASON_CORPUS_CHANGED, _revisions),
+    errors.RankingChangedError: _Row(
+        _C.ABORTED, _R.ERROR_REASON_RANKING_CHANGED, lambda error: {"channels": ",".join(error.channels)}
+    ),
     errors.EmbeddingFailedError: _Row(_C.UNAVAILABLE, _R.ERROR_REASON_EMBEDDING_FAILED),
     errors.EmbeddingQuotaError: _Row(_C.RESOURCE_EXHAUSTED, _R.ERROR_REASON_EMBEDDING_FAILED),
     errors.EmbeddingRejectedError: _Row(_C.INVALID_ARGUMENT, _R.ERROR_REASON_EMBEDDING_REJECTED),

@@ -78,6 +78,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT. A filter has a condition on the tenant, which is the credential's and no field of a chunk.
     Metadata: field.
     """
+    ERROR_REASON_CORPUS_CHANGED: _ErrorReason.ValueType  # 21
+    """ABORTED. The corpus has changed since the first page of a ranked answer, which therefore has no further one. Ask
+    again without a page_token. Metadata: expected, actual (revisions).
+    """
+    ERROR_REASON_RANKING_CHANGED: _ErrorReason.ValueType  # 22
+    """ABORTED. A page of a ranked answer was asked for, and a channel ranks otherwise than it did for the pages before: it
+    did not answer then and does now, or the query was embedded into another vector. Ask again without a page_token; a
+    query_vector keeps a query from being embedded anew. Metadata: channels (comma separated).
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo in the status of a failed call, without the prefix
@@ -140,5 +149,14 @@ it must be started anew. No metadata.
 ERROR_REASON_TENANT_FILTER_REFUSED: ErrorReason.ValueType  # 20
 """INVALID_ARGUMENT. A filter has a condition on the tenant, which is the credential's and no field of a chunk.
 Metadata: field.
+"""
+ERROR_REASON_CORPUS_CHANGED: ErrorReason.ValueType  # 21
+"""ABORTED. The corpus has changed since the first page of a ranked answer, which therefore has no further one. Ask
+again without a page_token. Metadata: expected, actual (revisions).
+"""
+ERROR_REASON_RANKING_CHANGED: ErrorReason.ValueType  # 22
+"""ABORTED. A page of a ranked answer was asked for, and a channel ranks otherwise than it did for the pages before: it
+did not answer then and does now, or the query was embedded into another vector. Ask again without a page_token; a
+query_vector keeps a query from being embedded anew. Metadata: channels (comma separated).
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

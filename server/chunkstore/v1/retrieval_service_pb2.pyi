@@ -190,6 +190,10 @@ class RetrieveChunksRequest(_message.Message):
     FUSION_FIELD_NUMBER: _builtins.int
     CHANNEL_TIMEOUT_FIELD_NUMBER: _builtins.int
     REQUIRE_FIELD_NUMBER: _builtins.int
+    NEIGHBORS_BEFORE_FIELD_NUMBER: _builtins.int
+    NEIGHBORS_AFTER_FIELD_NUMBER: _builtins.int
+    MAX_PER_SOURCE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The query: plain text, of any characters but NUL; there is no query syntax. Blank, or longer than max_query_bytes
     (see GetStoreInfo), is INVALID_ARGUMENT.
@@ -200,6 +204,24 @@ class RetrieveChunksRequest(_message.Message):
     """Which channels to ask. Unspecified means hybrid."""
     include_embeddings: _builtins.bool
     """Whether to return the chunks' vectors."""
+    neighbors_before: _builtins.int
+    """How many chunks to return in contexts from before each chunk of the answer: those that stand next before it in its
+    source. From 0 to 10; another number is INVALID_ARGUMENT.
+    """
+    neighbors_after: _builtins.int
+    """How many chunks to return in contexts from after each chunk of the answer: those that stand next after it in its
+    source. From 0 to 10; another number is INVALID_ARGUMENT.
+    """
+    max_per_source: _builtins.int
+    """The most chunks of one source in the answer, in all of its pages together. From the top of the fused ranking down, a
+    chunk whose source has given that many is passed over; scores and ranks stay those of the ranking. Absent: any
+    number. Below 1 is INVALID_ARGUMENT.
+    """
+    page_token: _builtins.str
+    """The next_page_token of an answer, to go on where that ended. All fields that say what is ranked must be as they were:
+    only k, include_embeddings, neighbors_before, neighbors_after, channel_timeout and require may differ. Empty: from
+    the top. A token of another request, tenant or server configuration is INVALID_ARGUMENT.
+    """
     @_builtins.property
     def query_vector(self) -> _chunk_pb2.Vector:
         """The query's vector, where the caller has embedded the query itself, by the model of the stored vectors. Absent:
@@ -241,14 +263,23 @@ class RetrieveChunksRequest(_message.Message):
         fusion: Global___Fusion | None = ...,
         channel_timeout: _duration_pb2.Duration | None = ...,
         require: _abc.Iterable[Global___Channel.ValueType] | None = ...,
+        neighbors_before: _builtins.int = ...,
+        neighbors_after: _builtins.int = ...,
+        max_per_source: _builtins.int | None = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "k", b"k", "query_vector", b"query_vector"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "_max_per_source", b"_max_per_source", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "k", b"k", "max_per_source", b"max_per_source", "query_vector", b"query_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "include_embeddings", b"include_embeddings", "k", b"k", "mode", b"mode", "query", b"query", "query_vector", b"query_vector", "require", b"require"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "_max_per_source", b"_max_per_source", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "include_embeddings", b"include_embeddings", "k", b"k", "max_per_source", b"max_per_source", "mode", b"mode", "neighbors_after", b"neighbors_after", "neighbors_before", b"neighbors_before", "page_token", b"page_token", "query", b"query", "query_vector", b"query_vector", "require", b"require"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__k: _TypeAlias = _typing.Literal["k"]  # noqa: Y015
     _WhichOneofArgType__k: _TypeAlias = _typing.Literal["_k", b"_k"]  # noqa: Y015
+    _WhichOneofReturnType__max_per_source: _TypeAlias = _typing.Literal["max_per_source"]  # noqa: Y015
+    _WhichOneofArgType__max_per_source: _TypeAlias = _typing.Literal["_max_per_source", b"_max_per_source"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__k) -> _WhichOneofReturnType__k | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_per_source) -> _WhichOneofReturnType__max_per_source | None: ...
 
 Global___RetrieveChunksRequest: _TypeAlias = RetrieveChunksRequest  # noqa: Y015
 
@@ -264,6 +295,8 @@ class RetrieveChunksResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     EMBEDDED_COUNT_FIELD_NUMBER: _builtins.int
+    CONTEXTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     partial: _builtins.bool
     """Whether a requested channel did not answer, so that the ranking lacks its opinion."""
     revision: _builtins.int
@@ -272,6 +305,10 @@ class RetrieveChunksResponse(_message.Message):
     """How many chunks the corpus has."""
     embedded_count: _builtins.int
     """How many of them are embedded; the others cannot be found by the semantic channel."""
+    next_page_token: _builtins.str
+    """The page_token of the next page; empty where this one reaches the end of the ranking, and for a k of 0, which ranks
+    nothing.
+    """
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScoredChunk]:
         """The best chunks, fused score descending, ties by id ascending."""
@@ -279,6 +316,12 @@ class RetrieveChunksResponse(_message.Message):
     @_builtins.property
     def channels(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChannelReport]:
         """One report for every channel, in the order of the Channel enum."""
+
+    @_builtins.property
+    def contexts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceContext]:
+        """The chunks of the answer with those around them, where neighbors_before or neighbors_after ask for any: one context
+        for each run of chunks that stand one after the other, in the order of the best chunk of the answer in each.
+        """
 
     def __init__(
         self,
@@ -289,14 +332,55 @@ class RetrieveChunksResponse(_message.Message):
         revision: _builtins.int = ...,
         chunk_count: _builtins.int = ...,
         embedded_count: _builtins.int = ...,
+        contexts: _abc.Iterable[Global___SourceContext] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "chunk_count", b"chunk_count", "chunks", b"chunks", "embedded_count", b"embedded_count", "partial", b"partial", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "chunk_count", b"chunk_count", "chunks", b"chunks", "contexts", b"contexts", "embedded_count", b"embedded_count", "next_page_token", b"next_page_token", "partial", b"partial", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RetrieveChunksResponse: _TypeAlias = RetrieveChunksResponse  # noqa: Y015
+
+@_typing.final
+class SourceContext(_message.Message):
+    """SourceContext is a run of chunks of one source that stand one after the other, around chunks of the answer. What is
+    asked for around one of those may overlap or adjoin what is asked for around another; it is then one run.
+
+    Chunks stand by chunk_index, ties by id; one that occurs in several places stands at the first of them. A chunk that
+    does not meet the request's filter is left out, and ends the run.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_ID_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    HIT_IDS_FIELD_NUMBER: _builtins.int
+    source_id: _builtins.str
+    """The source."""
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_chunk_pb2.Chunk]:
+        """The chunks in the order of the document, those of the answer among them. Vectors as the request asks."""
+
+    @_builtins.property
+    def hit_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the chunks of the answer in this run, in the order of the answer."""
+
+    def __init__(
+        self,
+        *,
+        source_id: _builtins.str = ...,
+        chunks: _abc.Iterable[_chunk_pb2.Chunk] | None = ...,
+        hit_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "hit_ids", b"hit_ids", "source_id", b"source_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceContext: _TypeAlias = SourceContext  # noqa: Y015
 
 @_typing.final
 class ScoredChunk(_message.Message):

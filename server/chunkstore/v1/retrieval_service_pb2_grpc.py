@@ -49,13 +49,17 @@ class RetrievalServiceServicer:
     def RetrieveChunks(self, request, context):
         """RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
         fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
-        answer for a larger k.
+        answer for a larger k. Pages go on beyond k, to the depth of the channels; one after the other, they are the answer
+        for a k of all of them together.
 
         A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
 
         Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
         before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
-        RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
+        RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit. Of a page beyond the first:
+        ABORTED (CORPUS_CHANGED) where the corpus has another revision than for the pages before; UNAVAILABLE
+        (RETRIEVAL_DEGRADED) where a channel that answered for them did not; ABORTED (RANKING_CHANGED) where one ranks
+        otherwise than it did for them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

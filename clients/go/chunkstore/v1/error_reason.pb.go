@@ -78,6 +78,13 @@ const (
 	// INVALID_ARGUMENT. A filter has a condition on the tenant, which is the credential's and no field of a chunk.
 	// Metadata: field.
 	ErrorReason_ERROR_REASON_TENANT_FILTER_REFUSED ErrorReason = 20
+	// ABORTED. The corpus has changed since the first page of a ranked answer, which therefore has no further one. Ask
+	// again without a page_token. Metadata: expected, actual (revisions).
+	ErrorReason_ERROR_REASON_CORPUS_CHANGED ErrorReason = 21
+	// ABORTED. A page of a ranked answer was asked for, and a channel ranks otherwise than it did for the pages before: it
+	// did not answer then and does now, or the query was embedded into another vector. Ask again without a page_token; a
+	// query_vector keeps a query from being embedded anew. Metadata: channels (comma separated).
+	ErrorReason_ERROR_REASON_RANKING_CHANGED ErrorReason = 22
 )
 
 // Enum value maps for ErrorReason.
@@ -104,6 +111,8 @@ var (
 		18: "ERROR_REASON_INTERNAL",
 		19: "ERROR_REASON_STORE_MISMATCH",
 		20: "ERROR_REASON_TENANT_FILTER_REFUSED",
+		21: "ERROR_REASON_CORPUS_CHANGED",
+		22: "ERROR_REASON_RANKING_CHANGED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":           0,
@@ -127,6 +136,8 @@ var (
 		"ERROR_REASON_INTERNAL":              18,
 		"ERROR_REASON_STORE_MISMATCH":        19,
 		"ERROR_REASON_TENANT_FILTER_REFUSED": 20,
+		"ERROR_REASON_CORPUS_CHANGED":        21,
+		"ERROR_REASON_RANKING_CHANGED":       22,
 	}
 )
 
@@ -161,7 +172,7 @@ var File_chunkstore_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	" chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\xdb\x05\n" +
+	" chunkstore/v1/error_reason.proto\x12\rchunkstore.v1*\x9e\x06\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -184,7 +195,9 @@ const file_chunkstore_v1_error_reason_proto_rawDesc = "" +
 	"\x1fERROR_REASON_EMBEDDING_REJECTED\x10\x11\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x12\x12\x1f\n" +
 	"\x1bERROR_REASON_STORE_MISMATCH\x10\x13\x12&\n" +
-	"\"ERROR_REASON_TENANT_FILTER_REFUSED\x10\x14BHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
+	"\"ERROR_REASON_TENANT_FILTER_REFUSED\x10\x14\x12\x1f\n" +
+	"\x1bERROR_REASON_CORPUS_CHANGED\x10\x15\x12 \n" +
+	"\x1cERROR_REASON_RANKING_CHANGED\x10\x16BHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
 
 var (
 	file_chunkstore_v1_error_reason_proto_rawDescOnce sync.Once

@@ -341,7 +341,21 @@ type RetrieveChunksRequest struct {
 	// Channels that must have answered; where one has not, the call fails with UNAVAILABLE (RETRIEVAL_DEGRADED) instead
 	// of a partial answer. A channel that this query does not ask for, by its mode or because it holds no identifier, is
 	// INVALID_ARGUMENT.
-	Require       []Channel `protobuf:"varint,9,rep,packed,name=require,proto3,enum=chunkstore.v1.Channel" json:"require,omitempty"`
+	Require []Channel `protobuf:"varint,9,rep,packed,name=require,proto3,enum=chunkstore.v1.Channel" json:"require,omitempty"`
+	// How many chunks to return in contexts from before each chunk of the answer: those that stand next before it in its
+	// source. From 0 to 10; another number is INVALID_ARGUMENT.
+	NeighborsBefore int32 `protobuf:"varint,13,opt,name=neighbors_before,json=neighborsBefore,proto3" json:"neighbors_before,omitempty"`
+	// How many chunks to return in contexts from after each chunk of the answer: those that stand next after it in its
+	// source. From 0 to 10; another number is INVALID_ARGUMENT.
+	NeighborsAfter int32 `protobuf:"varint,14,opt,name=neighbors_after,json=neighborsAfter,proto3" json:"neighbors_after,omitempty"`
+	// The most chunks of one source in the answer, in all of its pages together. From the top of the fused ranking down, a
+	// chunk whose source has given that many is passed over; scores and ranks stay those of the ranking. Absent: any
+	// number. Below 1 is INVALID_ARGUMENT.
+	MaxPerSource *int32 `protobuf:"varint,15,opt,name=max_per_source,json=maxPerSource,proto3,oneof" json:"max_per_source,omitempty"`
+	// The next_page_token of an answer, to go on where that ended. All fields that say what is ranked must be as they were:
+	// only k, include_embeddings, neighbors_before, neighbors_after, channel_timeout and require may differ. Empty: from
+	// the top. A token of another request, tenant or server configuration is INVALID_ARGUMENT.
+	PageToken     string `protobuf:"bytes,16,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -439,6 +453,34 @@ func (x *RetrieveChunksRequest) GetRequire() []Channel {
 	return nil
 }
 
+func (x *RetrieveChunksRequest) GetNeighborsBefore() int32 {
+	if x != nil {
+		return x.NeighborsBefore
+	}
+	return 0
+}
+
+func (x *RetrieveChunksRequest) GetNeighborsAfter() int32 {
+	if x != nil {
+		return x.NeighborsAfter
+	}
+	return 0
+}
+
+func (x *RetrieveChunksRequest) GetMaxPerSource() int32 {
+	if x != nil && x.MaxPerSource != nil {
+		return *x.MaxPerSource
+	}
+	return 0
+}
+
+func (x *RetrieveChunksRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // RetrieveChunksResponse is the ranked answer and how it came about.
 type RetrieveChunksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -454,6 +496,12 @@ type RetrieveChunksResponse struct {
 	ChunkCount int64 `protobuf:"varint,5,opt,name=chunk_count,json=chunkCount,proto3" json:"chunk_count,omitempty"`
 	// How many of them are embedded; the others cannot be found by the semantic channel.
 	EmbeddedCount int64 `protobuf:"varint,6,opt,name=embedded_count,json=embeddedCount,proto3" json:"embedded_count,omitempty"`
+	// The chunks of the answer with those around them, where neighbors_before or neighbors_after ask for any: one context
+	// for each run of chunks that stand one after the other, in the order of the best chunk of the answer in each.
+	Contexts []*SourceContext `protobuf:"bytes,7,rep,name=contexts,proto3" json:"contexts,omitempty"`
+	// The page_token of the next page; empty where this one reaches the end of the ranking, and for a k of 0, which ranks
+	// nothing.
+	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -530,6 +578,88 @@ func (x *RetrieveChunksResponse) GetEmbeddedCount() int64 {
 	return 0
 }
 
+func (x *RetrieveChunksResponse) GetContexts() []*SourceContext {
+	if x != nil {
+		return x.Contexts
+	}
+	return nil
+}
+
+func (x *RetrieveChunksResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// SourceContext is a run of chunks of one source that stand one after the other, around chunks of the answer. What is
+// asked for around one of those may overlap or adjoin what is asked for around another; it is then one run.
+//
+// Chunks stand by chunk_index, ties by id; one that occurs in several places stands at the first of them. A chunk that
+// does not meet the request's filter is left out, and ends the run.
+type SourceContext struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The source.
+	SourceId string `protobuf:"bytes,1,opt,name=source_id,json=sourceId,proto3" json:"source_id,omitempty"`
+	// The chunks in the order of the document, those of the answer among them. Vectors as the request asks.
+	Chunks []*Chunk `protobuf:"bytes,2,rep,name=chunks,proto3" json:"chunks,omitempty"`
+	// Ids of the chunks of the answer in this run, in the order of the answer.
+	HitIds        []string `protobuf:"bytes,3,rep,name=hit_ids,json=hitIds,proto3" json:"hit_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceContext) Reset() {
+	*x = SourceContext{}
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceContext) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceContext) ProtoMessage() {}
+
+func (x *SourceContext) ProtoReflect() protoreflect.Message {
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceContext.ProtoReflect.Descriptor instead.
+func (*SourceContext) Descriptor() ([]byte, []int) {
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SourceContext) GetSourceId() string {
+	if x != nil {
+		return x.SourceId
+	}
+	return ""
+}
+
+func (x *SourceContext) GetChunks() []*Chunk {
+	if x != nil {
+		return x.Chunks
+	}
+	return nil
+}
+
+func (x *SourceContext) GetHitIds() []string {
+	if x != nil {
+		return x.HitIds
+	}
+	return nil
+}
+
 // ScoredChunk is a chunk of the answer with each channel's own opinion of it.
 type ScoredChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -563,7 +693,7 @@ type ScoredChunk struct {
 
 func (x *ScoredChunk) Reset() {
 	*x = ScoredChunk{}
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[3]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +705,7 @@ func (x *ScoredChunk) String() string {
 func (*ScoredChunk) ProtoMessage() {}
 
 func (x *ScoredChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[3]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +718,7 @@ func (x *ScoredChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoredChunk.ProtoReflect.Descriptor instead.
 func (*ScoredChunk) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{3}
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ScoredChunk) GetChunk() *Chunk {
@@ -695,7 +825,7 @@ type ChannelReport struct {
 
 func (x *ChannelReport) Reset() {
 	*x = ChannelReport{}
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[4]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +837,7 @@ func (x *ChannelReport) String() string {
 func (*ChannelReport) ProtoMessage() {}
 
 func (x *ChannelReport) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[4]
+	mi := &file_chunkstore_v1_retrieval_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +850,7 @@ func (x *ChannelReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelReport.ProtoReflect.Descriptor instead.
 func (*ChannelReport) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{4}
+	return file_chunkstore_v1_retrieval_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ChannelReport) GetChannel() Channel {
@@ -780,7 +910,7 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\x06Fusion\x123\n" +
 	"\x06method\x18\x01 \x01(\x0e2\x1b.chunkstore.v1.FusionMethodR\x06method\x12,\n" +
 	"\x0fsemantic_weight\x18\x02 \x01(\x01H\x00R\x0esemanticWeight\x88\x01\x01B\x12\n" +
-	"\x10_semantic_weight\"\xb5\x03\n" +
+	"\x10_semantic_weight\"\xe6\x04\n" +
 	"\x15RetrieveChunksRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x11\n" +
 	"\x01k\x18\x02 \x01(\x05H\x00R\x01k\x88\x01\x01\x120\n" +
@@ -790,8 +920,14 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\x06filter\x18\x06 \x01(\v2\x15.chunkstore.v1.FilterR\x06filter\x12-\n" +
 	"\x06fusion\x18\a \x01(\v2\x15.chunkstore.v1.FusionR\x06fusion\x12B\n" +
 	"\x0fchannel_timeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\x0echannelTimeout\x120\n" +
-	"\arequire\x18\t \x03(\x0e2\x16.chunkstore.v1.ChannelR\arequireB\x04\n" +
-	"\x02_k\"\x84\x02\n" +
+	"\arequire\x18\t \x03(\x0e2\x16.chunkstore.v1.ChannelR\arequire\x12)\n" +
+	"\x10neighbors_before\x18\r \x01(\x05R\x0fneighborsBefore\x12'\n" +
+	"\x0fneighbors_after\x18\x0e \x01(\x05R\x0eneighborsAfter\x12)\n" +
+	"\x0emax_per_source\x18\x0f \x01(\x05H\x01R\fmaxPerSource\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x10 \x01(\tR\tpageTokenB\x04\n" +
+	"\x02_kB\x11\n" +
+	"\x0f_max_per_source\"\xe6\x02\n" +
 	"\x16RetrieveChunksResponse\x122\n" +
 	"\x06chunks\x18\x01 \x03(\v2\x1a.chunkstore.v1.ScoredChunkR\x06chunks\x128\n" +
 	"\bchannels\x18\x02 \x03(\v2\x1c.chunkstore.v1.ChannelReportR\bchannels\x12\x18\n" +
@@ -799,7 +935,13 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vchunk_count\x18\x05 \x01(\x03R\n" +
 	"chunkCount\x12%\n" +
-	"\x0eembedded_count\x18\x06 \x01(\x03R\rembeddedCount\"\xd3\x04\n" +
+	"\x0eembedded_count\x18\x06 \x01(\x03R\rembeddedCount\x128\n" +
+	"\bcontexts\x18\a \x03(\v2\x1c.chunkstore.v1.SourceContextR\bcontexts\x12&\n" +
+	"\x0fnext_page_token\x18\b \x01(\tR\rnextPageToken\"s\n" +
+	"\rSourceContext\x12\x1b\n" +
+	"\tsource_id\x18\x01 \x01(\tR\bsourceId\x12,\n" +
+	"\x06chunks\x18\x02 \x03(\v2\x14.chunkstore.v1.ChunkR\x06chunks\x12\x17\n" +
+	"\ahit_ids\x18\x03 \x03(\tR\x06hitIds\"\xd3\x04\n" +
 	"\vScoredChunk\x12*\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x14.chunkstore.v1.ChunkR\x05chunk\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x01R\x05score\x12\x1f\n" +
@@ -875,7 +1017,7 @@ func file_chunkstore_v1_retrieval_service_proto_rawDescGZIP() []byte {
 }
 
 var file_chunkstore_v1_retrieval_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_chunkstore_v1_retrieval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_chunkstore_v1_retrieval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_chunkstore_v1_retrieval_service_proto_goTypes = []any{
 	(RetrievalMode)(0),             // 0: chunkstore.v1.RetrievalMode
 	(Channel)(0),                   // 1: chunkstore.v1.Channel
@@ -884,34 +1026,37 @@ var file_chunkstore_v1_retrieval_service_proto_goTypes = []any{
 	(*Fusion)(nil),                 // 4: chunkstore.v1.Fusion
 	(*RetrieveChunksRequest)(nil),  // 5: chunkstore.v1.RetrieveChunksRequest
 	(*RetrieveChunksResponse)(nil), // 6: chunkstore.v1.RetrieveChunksResponse
-	(*ScoredChunk)(nil),            // 7: chunkstore.v1.ScoredChunk
-	(*ChannelReport)(nil),          // 8: chunkstore.v1.ChannelReport
-	(*Vector)(nil),                 // 9: chunkstore.v1.Vector
-	(*Filter)(nil),                 // 10: chunkstore.v1.Filter
-	(*durationpb.Duration)(nil),    // 11: google.protobuf.Duration
-	(*Chunk)(nil),                  // 12: chunkstore.v1.Chunk
+	(*SourceContext)(nil),          // 7: chunkstore.v1.SourceContext
+	(*ScoredChunk)(nil),            // 8: chunkstore.v1.ScoredChunk
+	(*ChannelReport)(nil),          // 9: chunkstore.v1.ChannelReport
+	(*Vector)(nil),                 // 10: chunkstore.v1.Vector
+	(*Filter)(nil),                 // 11: chunkstore.v1.Filter
+	(*durationpb.Duration)(nil),    // 12: google.protobuf.Duration
+	(*Chunk)(nil),                  // 13: chunkstore.v1.Chunk
 }
 var file_chunkstore_v1_retrieval_service_proto_depIdxs = []int32{
 	3,  // 0: chunkstore.v1.Fusion.method:type_name -> chunkstore.v1.FusionMethod
 	0,  // 1: chunkstore.v1.RetrieveChunksRequest.mode:type_name -> chunkstore.v1.RetrievalMode
-	9,  // 2: chunkstore.v1.RetrieveChunksRequest.query_vector:type_name -> chunkstore.v1.Vector
-	10, // 3: chunkstore.v1.RetrieveChunksRequest.filter:type_name -> chunkstore.v1.Filter
+	10, // 2: chunkstore.v1.RetrieveChunksRequest.query_vector:type_name -> chunkstore.v1.Vector
+	11, // 3: chunkstore.v1.RetrieveChunksRequest.filter:type_name -> chunkstore.v1.Filter
 	4,  // 4: chunkstore.v1.RetrieveChunksRequest.fusion:type_name -> chunkstore.v1.Fusion
-	11, // 5: chunkstore.v1.RetrieveChunksRequest.channel_timeout:type_name -> google.protobuf.Duration
+	12, // 5: chunkstore.v1.RetrieveChunksRequest.channel_timeout:type_name -> google.protobuf.Duration
 	1,  // 6: chunkstore.v1.RetrieveChunksRequest.require:type_name -> chunkstore.v1.Channel
-	7,  // 7: chunkstore.v1.RetrieveChunksResponse.chunks:type_name -> chunkstore.v1.ScoredChunk
-	8,  // 8: chunkstore.v1.RetrieveChunksResponse.channels:type_name -> chunkstore.v1.ChannelReport
-	12, // 9: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
-	1,  // 10: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
-	2,  // 11: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
-	11, // 12: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
-	5,  // 13: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
-	6,  // 14: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	8,  // 7: chunkstore.v1.RetrieveChunksResponse.chunks:type_name -> chunkstore.v1.ScoredChunk
+	9,  // 8: chunkstore.v1.RetrieveChunksResponse.channels:type_name -> chunkstore.v1.ChannelReport
+	7,  // 9: chunkstore.v1.RetrieveChunksResponse.contexts:type_name -> chunkstore.v1.SourceContext
+	13, // 10: chunkstore.v1.SourceContext.chunks:type_name -> chunkstore.v1.Chunk
+	13, // 11: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
+	1,  // 12: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
+	2,  // 13: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
+	12, // 14: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
+	5,  // 15: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
+	6,  // 16: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
+	16, // [16:17] is the sub-list for method output_type
+	15, // [15:16] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_retrieval_service_proto_init() }
@@ -923,15 +1068,15 @@ func file_chunkstore_v1_retrieval_service_proto_init() {
 	file_chunkstore_v1_filter_proto_init()
 	file_chunkstore_v1_retrieval_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_chunkstore_v1_retrieval_service_proto_msgTypes[1].OneofWrappers = []any{}
-	file_chunkstore_v1_retrieval_service_proto_msgTypes[3].OneofWrappers = []any{}
 	file_chunkstore_v1_retrieval_service_proto_msgTypes[4].OneofWrappers = []any{}
+	file_chunkstore_v1_retrieval_service_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chunkstore_v1_retrieval_service_proto_rawDesc), len(file_chunkstore_v1_retrieval_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

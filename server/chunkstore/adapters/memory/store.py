@@ -78,13 +78,13 @@ class MemorySnapshot:
 
     async def neighbors(self, ids: Sequence[ChunkId], *, before: int, after: int) -> list[list[ChunkId]]:
         """See CorpusSnapshot."""
-        sources = await self.source_ids(ids)
-        documents = {source: self.corpus.document(source) for source in set(sources)}
+        hits = [self.corpus.rows[identifier] for identifier in ids]
+        documents = {source: self.corpus.document(source) for source in {hit.source_id for hit in hits}}
         windows = []
-        for identifier, source in zip(ids, sources, strict=True):
-            document = documents[source]
-            place = bisect_left(document, (self.corpus.rows[identifier].chunk_index, identifier))
-            windows.append([other for _, other in document[max(0, place - before) : place + after + 1]])
+        for hit in hits:
+            document = documents[hit.source_id]
+            place = bisect_left(document, (hit.chunk_index, hit.id))
+            windows.append([identifier for _, identifier in document[max(0, place - before) : place + after + 1]])
         return windows
 
     async def _allowed(self, where: Filter | None) -> Allowed | None:

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file chunkstore/v1/retrieval_service.proto.
  */
 export const file_chunkstore_v1_retrieval_service: GenFile = /*@__PURE__*/
-  fileDesc("CiVjaHVua3N0b3JlL3YxL3JldHJpZXZhbF9zZXJ2aWNlLnByb3RvEg1jaHVua3N0b3JlLnYxImcKBkZ1c2lvbhIrCgZtZXRob2QYASABKA4yGy5jaHVua3N0b3JlLnYxLkZ1c2lvbk1ldGhvZBIcCg9zZW1hbnRpY193ZWlnaHQYAiABKAFIAIgBAUISChBfc2VtYW50aWNfd2VpZ2h0ItwCChVSZXRyaWV2ZUNodW5rc1JlcXVlc3QSDQoFcXVlcnkYASABKAkSDgoBaxgCIAEoBUgAiAEBEioKBG1vZGUYAyABKA4yHC5jaHVua3N0b3JlLnYxLlJldHJpZXZhbE1vZGUSGgoSaW5jbHVkZV9lbWJlZGRpbmdzGAQgASgIEisKDHF1ZXJ5X3ZlY3RvchgFIAEoCzIVLmNodW5rc3RvcmUudjEuVmVjdG9yEiUKBmZpbHRlchgGIAEoCzIVLmNodW5rc3RvcmUudjEuRmlsdGVyEiUKBmZ1c2lvbhgHIAEoCzIVLmNodW5rc3RvcmUudjEuRnVzaW9uEjIKD2NoYW5uZWxfdGltZW91dBgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhInCgdyZXF1aXJlGAkgAygOMhYuY2h1bmtzdG9yZS52MS5DaGFubmVsQgQKAl9rIsQBChZSZXRyaWV2ZUNodW5rc1Jlc3BvbnNlEioKBmNodW5rcxgBIAMoCzIaLmNodW5rc3RvcmUudjEuU2NvcmVkQ2h1bmsSLgoIY2hhbm5lbHMYAiADKAsyHC5jaHVua3N0b3JlLnYxLkNoYW5uZWxSZXBvcnQSDwoHcGFydGlhbBgDIAEoCBIQCghyZXZpc2lvbhgEIAEoAxITCgtjaHVua19jb3VudBgFIAEoAxIWCg5lbWJlZGRlZF9jb3VudBgGIAEoAyLNAwoLU2NvcmVkQ2h1bmsSIwoFY2h1bmsYASABKAsyFC5jaHVua3N0b3JlLnYxLkNodW5rEg0KBXNjb3JlGAIgASgBEhUKCHNlbWFudGljGAMgASgBSACIAQESFAoHbGV4aWNhbBgEIAEoAUgBiAEBEhoKDXNlbWFudGljX3JhbmsYBSABKAVIAogBARIZCgxsZXhpY2FsX3JhbmsYBiABKAVIA4gBARIXCgppZGVudGlmaWVyGAcgASgBSASIAQESHAoPaWRlbnRpZmllcl9yYW5rGAggASgFSAWIAQESGwoOc2VtYW50aWNfc2hhcmUYCSABKAFIBogBARIaCg1sZXhpY2FsX3NoYXJlGAogASgBSAeIAQESHQoQaWRlbnRpZmllcl9zaGFyZRgLIAEoAUgIiAEBQgsKCV9zZW1hbnRpY0IKCghfbGV4aWNhbEIQCg5fc2VtYW50aWNfcmFua0IPCg1fbGV4aWNhbF9yYW5rQg0KC19pZGVudGlmaWVyQhIKEF9pZGVudGlmaWVyX3JhbmtCEQoPX3NlbWFudGljX3NoYXJlQhAKDl9sZXhpY2FsX3NoYXJlQhMKEV9pZGVudGlmaWVyX3NoYXJlIpACCg1DaGFubmVsUmVwb3J0EicKB2NoYW5uZWwYASABKA4yFi5jaHVua3N0b3JlLnYxLkNoYW5uZWwSLAoGc3RhdHVzGAIgASgOMhwuY2h1bmtzdG9yZS52MS5DaGFubmVsU3RhdHVzEg4KBnJlYXNvbhgDIAEoCRISCgpjYW5kaWRhdGVzGAQgASgFEioKB2VsYXBzZWQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGwoOcmFua2FibGVfY291bnQYBiABKANIAIgBARIYCgtjaHVua19jb3VudBgHIAEoA0gBiAEBQhEKD19yYW5rYWJsZV9jb3VudEIOCgxfY2h1bmtfY291bnQqgwEKDVJldHJpZXZhbE1vZGUSHgoaUkVUUklFVkFMX01PREVfVU5TUEVDSUZJRUQQABIZChVSRVRSSUVWQUxfTU9ERV9IWUJSSUQQARIbChdSRVRSSUVWQUxfTU9ERV9TRU1BTlRJQxACEhoKFlJFVFJJRVZBTF9NT0RFX0xFWElDQUwQAyplCgdDaGFubmVsEhcKE0NIQU5ORUxfVU5TUEVDSUZJRUQQABIUChBDSEFOTkVMX1NFTUFOVElDEAESEwoPQ0hBTk5FTF9MRVhJQ0FMEAISFgoSQ0hBTk5FTF9JREVOVElGSUVSEAMqygEKDUNoYW5uZWxTdGF0dXMSHgoaQ0hBTk5FTF9TVEFUVVNfVU5TUEVDSUZJRUQQABIbChdDSEFOTkVMX1NUQVRVU19BTlNXRVJFRBABEhkKFUNIQU5ORUxfU1RBVFVTX0ZBSUxFRBACEiEKHUNIQU5ORUxfU1RBVFVTX05PVF9DT05GSUdVUkVEEAMSIAocQ0hBTk5FTF9TVEFUVVNfTk9UX1JFUVVFU1RFRBAEEhwKGENIQU5ORUxfU1RBVFVTX1RJTUVEX09VVBAFKnAKDEZ1c2lvbk1ldGhvZBIdChlGVVNJT05fTUVUSE9EX1VOU1BFQ0lGSUVEEAASIQodRlVTSU9OX01FVEhPRF9SRUNJUFJPQ0FMX1JBTksQARIeChpGVVNJT05fTUVUSE9EX1dFSUdIVEVEX1NVTRACMnEKEFJldHJpZXZhbFNlcnZpY2USXQoOUmV0cmlldmVDaHVua3MSJC5jaHVua3N0b3JlLnYxLlJldHJpZXZlQ2h1bmtzUmVxdWVzdBolLmNodW5rc3RvcmUudjEuUmV0cmlldmVDaHVua3NSZXNwb25zZUJIWkZnaXRodWIuY29tL2NodW5rc3RvcmUvY2h1bmtzdG9yZS9jbGllbnRzL2dvL2NodW5rc3RvcmUvdjE7Y2h1bmtzdG9yZXYxYgZwcm90bzM", [file_chunkstore_v1_chunk, file_chunkstore_v1_filter, file_google_protobuf_duration]);
+  fileDesc("CiVjaHVua3N0b3JlL3YxL3JldHJpZXZhbF9zZXJ2aWNlLnByb3RvEg1jaHVua3N0b3JlLnYxImcKBkZ1c2lvbhIrCgZtZXRob2QYASABKA4yGy5jaHVua3N0b3JlLnYxLkZ1c2lvbk1ldGhvZBIcCg9zZW1hbnRpY193ZWlnaHQYAiABKAFIAIgBAUISChBfc2VtYW50aWNfd2VpZ2h0ItMDChVSZXRyaWV2ZUNodW5rc1JlcXVlc3QSDQoFcXVlcnkYASABKAkSDgoBaxgCIAEoBUgAiAEBEioKBG1vZGUYAyABKA4yHC5jaHVua3N0b3JlLnYxLlJldHJpZXZhbE1vZGUSGgoSaW5jbHVkZV9lbWJlZGRpbmdzGAQgASgIEisKDHF1ZXJ5X3ZlY3RvchgFIAEoCzIVLmNodW5rc3RvcmUudjEuVmVjdG9yEiUKBmZpbHRlchgGIAEoCzIVLmNodW5rc3RvcmUudjEuRmlsdGVyEiUKBmZ1c2lvbhgHIAEoCzIVLmNodW5rc3RvcmUudjEuRnVzaW9uEjIKD2NoYW5uZWxfdGltZW91dBgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhInCgdyZXF1aXJlGAkgAygOMhYuY2h1bmtzdG9yZS52MS5DaGFubmVsEhgKEG5laWdoYm9yc19iZWZvcmUYDSABKAUSFwoPbmVpZ2hib3JzX2FmdGVyGA4gASgFEhsKDm1heF9wZXJfc291cmNlGA8gASgFSAGIAQESEgoKcGFnZV90b2tlbhgQIAEoCUIECgJfa0IRCg9fbWF4X3Blcl9zb3VyY2UijQIKFlJldHJpZXZlQ2h1bmtzUmVzcG9uc2USKgoGY2h1bmtzGAEgAygLMhouY2h1bmtzdG9yZS52MS5TY29yZWRDaHVuaxIuCghjaGFubmVscxgCIAMoCzIcLmNodW5rc3RvcmUudjEuQ2hhbm5lbFJlcG9ydBIPCgdwYXJ0aWFsGAMgASgIEhAKCHJldmlzaW9uGAQgASgDEhMKC2NodW5rX2NvdW50GAUgASgDEhYKDmVtYmVkZGVkX2NvdW50GAYgASgDEi4KCGNvbnRleHRzGAcgAygLMhwuY2h1bmtzdG9yZS52MS5Tb3VyY2VDb250ZXh0EhcKD25leHRfcGFnZV90b2tlbhgIIAEoCSJZCg1Tb3VyY2VDb250ZXh0EhEKCXNvdXJjZV9pZBgBIAEoCRIkCgZjaHVua3MYAiADKAsyFC5jaHVua3N0b3JlLnYxLkNodW5rEg8KB2hpdF9pZHMYAyADKAkizQMKC1Njb3JlZENodW5rEiMKBWNodW5rGAEgASgLMhQuY2h1bmtzdG9yZS52MS5DaHVuaxINCgVzY29yZRgCIAEoARIVCghzZW1hbnRpYxgDIAEoAUgAiAEBEhQKB2xleGljYWwYBCABKAFIAYgBARIaCg1zZW1hbnRpY19yYW5rGAUgASgFSAKIAQESGQoMbGV4aWNhbF9yYW5rGAYgASgFSAOIAQESFwoKaWRlbnRpZmllchgHIAEoAUgEiAEBEhwKD2lkZW50aWZpZXJfcmFuaxgIIAEoBUgFiAEBEhsKDnNlbWFudGljX3NoYXJlGAkgASgBSAaIAQESGgoNbGV4aWNhbF9zaGFyZRgKIAEoAUgHiAEBEh0KEGlkZW50aWZpZXJfc2hhcmUYCyABKAFICIgBAUILCglfc2VtYW50aWNCCgoIX2xleGljYWxCEAoOX3NlbWFudGljX3JhbmtCDwoNX2xleGljYWxfcmFua0INCgtfaWRlbnRpZmllckISChBfaWRlbnRpZmllcl9yYW5rQhEKD19zZW1hbnRpY19zaGFyZUIQCg5fbGV4aWNhbF9zaGFyZUITChFfaWRlbnRpZmllcl9zaGFyZSKQAgoNQ2hhbm5lbFJlcG9ydBInCgdjaGFubmVsGAEgASgOMhYuY2h1bmtzdG9yZS52MS5DaGFubmVsEiwKBnN0YXR1cxgCIAEoDjIcLmNodW5rc3RvcmUudjEuQ2hhbm5lbFN0YXR1cxIOCgZyZWFzb24YAyABKAkSEgoKY2FuZGlkYXRlcxgEIAEoBRIqCgdlbGFwc2VkGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhsKDnJhbmthYmxlX2NvdW50GAYgASgDSACIAQESGAoLY2h1bmtfY291bnQYByABKANIAYgBAUIRCg9fcmFua2FibGVfY291bnRCDgoMX2NodW5rX2NvdW50KoMBCg1SZXRyaWV2YWxNb2RlEh4KGlJFVFJJRVZBTF9NT0RFX1VOU1BFQ0lGSUVEEAASGQoVUkVUUklFVkFMX01PREVfSFlCUklEEAESGwoXUkVUUklFVkFMX01PREVfU0VNQU5USUMQAhIaChZSRVRSSUVWQUxfTU9ERV9MRVhJQ0FMEAMqZQoHQ2hhbm5lbBIXChNDSEFOTkVMX1VOU1BFQ0lGSUVEEAASFAoQQ0hBTk5FTF9TRU1BTlRJQxABEhMKD0NIQU5ORUxfTEVYSUNBTBACEhYKEkNIQU5ORUxfSURFTlRJRklFUhADKsoBCg1DaGFubmVsU3RhdHVzEh4KGkNIQU5ORUxfU1RBVFVTX1VOU1BFQ0lGSUVEEAASGwoXQ0hBTk5FTF9TVEFUVVNfQU5TV0VSRUQQARIZChVDSEFOTkVMX1NUQVRVU19GQUlMRUQQAhIhCh1DSEFOTkVMX1NUQVRVU19OT1RfQ09ORklHVVJFRBADEiAKHENIQU5ORUxfU1RBVFVTX05PVF9SRVFVRVNURUQQBBIcChhDSEFOTkVMX1NUQVRVU19USU1FRF9PVVQQBSpwCgxGdXNpb25NZXRob2QSHQoZRlVTSU9OX01FVEhPRF9VTlNQRUNJRklFRBAAEiEKHUZVU0lPTl9NRVRIT0RfUkVDSVBST0NBTF9SQU5LEAESHgoaRlVTSU9OX01FVEhPRF9XRUlHSFRFRF9TVU0QAjJxChBSZXRyaWV2YWxTZXJ2aWNlEl0KDlJldHJpZXZlQ2h1bmtzEiQuY2h1bmtzdG9yZS52MS5SZXRyaWV2ZUNodW5rc1JlcXVlc3QaJS5jaHVua3N0b3JlLnYxLlJldHJpZXZlQ2h1bmtzUmVzcG9uc2VCSFpGZ2l0aHViLmNvbS9jaHVua3N0b3JlL2NodW5rc3RvcmUvY2xpZW50cy9nby9jaHVua3N0b3JlL3YxO2NodW5rc3RvcmV2MWIGcHJvdG8z", [file_chunkstore_v1_chunk, file_chunkstore_v1_filter, file_google_protobuf_duration]);
 
 /**
  * Fusion is how the channels' rankings become one. Whatever the method, each of the query's telling identifiers (held
@@ -125,6 +125,40 @@ export type RetrieveChunksRequest = Message<"chunkstore.v1.RetrieveChunksRequest
    * @generated from field: repeated chunkstore.v1.Channel require = 9;
    */
   require: Channel[];
+
+  /**
+   * How many chunks to return in contexts from before each chunk of the answer: those that stand next before it in its
+   * source. From 0 to 10; another number is INVALID_ARGUMENT.
+   *
+   * @generated from field: int32 neighbors_before = 13;
+   */
+  neighborsBefore: number;
+
+  /**
+   * How many chunks to return in contexts from after each chunk of the answer: those that stand next after it in its
+   * source. From 0 to 10; another number is INVALID_ARGUMENT.
+   *
+   * @generated from field: int32 neighbors_after = 14;
+   */
+  neighborsAfter: number;
+
+  /**
+   * The most chunks of one source in the answer, in all of its pages together. From the top of the fused ranking down, a
+   * chunk whose source has given that many is passed over; scores and ranks stay those of the ranking. Absent: any
+   * number. Below 1 is INVALID_ARGUMENT.
+   *
+   * @generated from field: optional int32 max_per_source = 15;
+   */
+  maxPerSource?: number | undefined;
+
+  /**
+   * The next_page_token of an answer, to go on where that ended. All fields that say what is ranked must be as they were:
+   * only k, include_embeddings, neighbors_before, neighbors_after, channel_timeout and require may differ. Empty: from
+   * the top. A token of another request, tenant or server configuration is INVALID_ARGUMENT.
+   *
+   * @generated from field: string page_token = 16;
+   */
+  pageToken: string;
 };
 
 /**
@@ -181,6 +215,22 @@ export type RetrieveChunksResponse = Message<"chunkstore.v1.RetrieveChunksRespon
    * @generated from field: int64 embedded_count = 6;
    */
   embeddedCount: bigint;
+
+  /**
+   * The chunks of the answer with those around them, where neighbors_before or neighbors_after ask for any: one context
+   * for each run of chunks that stand one after the other, in the order of the best chunk of the answer in each.
+   *
+   * @generated from field: repeated chunkstore.v1.SourceContext contexts = 7;
+   */
+  contexts: SourceContext[];
+
+  /**
+   * The page_token of the next page; empty where this one reaches the end of the ranking, and for a k of 0, which ranks
+   * nothing.
+   *
+   * @generated from field: string next_page_token = 8;
+   */
+  nextPageToken: string;
 };
 
 /**
@@ -189,6 +239,45 @@ export type RetrieveChunksResponse = Message<"chunkstore.v1.RetrieveChunksRespon
  */
 export const RetrieveChunksResponseSchema: GenMessage<RetrieveChunksResponse> = /*@__PURE__*/
   messageDesc(file_chunkstore_v1_retrieval_service, 2);
+
+/**
+ * SourceContext is a run of chunks of one source that stand one after the other, around chunks of the answer. What is
+ * asked for around one of those may overlap or adjoin what is asked for around another; it is then one run.
+ *
+ * Chunks stand by chunk_index, ties by id; one that occurs in several places stands at the first of them. A chunk that
+ * does not meet the request's filter is left out, and ends the run.
+ *
+ * @generated from message chunkstore.v1.SourceContext
+ */
+export type SourceContext = Message<"chunkstore.v1.SourceContext"> & {
+  /**
+   * The source.
+   *
+   * @generated from field: string source_id = 1;
+   */
+  sourceId: string;
+
+  /**
+   * The chunks in the order of the document, those of the answer among them. Vectors as the request asks.
+   *
+   * @generated from field: repeated chunkstore.v1.Chunk chunks = 2;
+   */
+  chunks: Chunk[];
+
+  /**
+   * Ids of the chunks of the answer in this run, in the order of the answer.
+   *
+   * @generated from field: repeated string hit_ids = 3;
+   */
+  hitIds: string[];
+};
+
+/**
+ * Describes the message chunkstore.v1.SourceContext.
+ * Use `create(SourceContextSchema)` to create a new message.
+ */
+export const SourceContextSchema: GenMessage<SourceContext> = /*@__PURE__*/
+  messageDesc(file_chunkstore_v1_retrieval_service, 3);
 
 /**
  * ScoredChunk is a chunk of the answer with each channel's own opinion of it.
@@ -281,7 +370,7 @@ export type ScoredChunk = Message<"chunkstore.v1.ScoredChunk"> & {
  * Use `create(ScoredChunkSchema)` to create a new message.
  */
 export const ScoredChunkSchema: GenMessage<ScoredChunk> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_retrieval_service, 3);
+  messageDesc(file_chunkstore_v1_retrieval_service, 4);
 
 /**
  * ChannelReport says what one channel did for this answer.
@@ -348,7 +437,7 @@ export type ChannelReport = Message<"chunkstore.v1.ChannelReport"> & {
  * Use `create(ChannelReportSchema)` to create a new message.
  */
 export const ChannelReportSchema: GenMessage<ChannelReport> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_retrieval_service, 4);
+  messageDesc(file_chunkstore_v1_retrieval_service, 5);
 
 /**
  * RetrievalMode says which channels a query asks for.
@@ -531,13 +620,17 @@ export const RetrievalService: GenService<{
   /**
    * RetrieveChunks returns the k best chunks: each channel ranks the tenant's whole corpus, and the rankings are
    * fused. The same corpus and query always give the same answer, and the answer for k is always the beginning of the
-   * answer for a larger k.
+   * answer for a larger k. Pages go on beyond k, to the depth of the channels; one after the other, they are the answer
+   * for a k of all of them together.
    *
    * A channel that fails, takes too long or is not configured leaves the answer partial, and its report says why.
    *
    * Errors: INVALID_ARGUMENT for a blank query, a negative k, one above max_k (see GetStoreInfo), or a bad filter,
    * before any channel is asked; UNAVAILABLE (RETRIEVAL_DEGRADED) where no requested channel answered, or a required one did not;
-   * RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit.
+   * RESOURCE_EXHAUSTED (RESULT_TOO_LARGE) where the answer exceeds the message size limit. Of a page beyond the first:
+   * ABORTED (CORPUS_CHANGED) where the corpus has another revision than for the pages before; UNAVAILABLE
+   * (RETRIEVAL_DEGRADED) where a channel that answered for them did not; ABORTED (RANKING_CHANGED) where one ranks
+   * otherwise than it did for them.
    *
    * @generated from rpc chunkstore.v1.RetrievalService.RetrieveChunks
    */
