@@ -96,8 +96,9 @@ def average(reports: Iterable[Report], mode: str, measure: str) -> float:
 
 def table(columns: Iterable[str], rows: Iterable[list[str]]) -> str:
     """A table in Markdown, of rows that begin with their names."""
-    header = ["", *columns]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *rows])
+    names = list(columns)
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from google.rpc import code_pb2, error_details_pb2
 from grpc_status import rpc_status
 
 from chunkstore.v1 import (
+    chunk_purge_service_pb2,
+    chunk_purge_service_pb2_grpc,
     error_reason_pb2,
     explanation_service_pb2,
     explanation_service_pb2_grpc,
@@ -145,6 +147,11 @@ class ChunkstoreClient:
         """The store's facts and limits, and the tenant's counts. Raises ServiceError."""
         stub = store_service_pb2_grpc.StoreServiceStub(self._channel)
         return self._call(stub.GetStoreInfo, store_service_pb2.GetStoreInfoRequest())
+
+    def purge_tenant(self) -> int:
+        """Remove everything of the tenant for good; how many chunks there were. Raises ServiceError."""
+        stub = chunk_purge_service_pb2_grpc.ChunkPurgeServiceStub(self._channel)
+        return self._call(stub.PurgeTenant, chunk_purge_service_pb2.PurgeTenantRequest()).removed
 
     def index_documents(
         self, documents: Iterable[Document], on_outcome: Callable[[DocumentOutcome], None] = lambda _: None

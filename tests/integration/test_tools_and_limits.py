@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 from tests.serving import serving
 
+from chunkstore.cli.collection import read_collection
+from chunkstore.cli.measuring import measure
 from chunkstore.client import ChunkstoreClient, Document, DocumentsFailedError, ServiceError
 from chunkstore.service.server import SERVICES
 from chunkstore.v1 import chunk_pb2, chunk_writer_service_pb2
@@ -209,6 +212,14 @@ def test_a_bad_option_ends_the_start_and_is_named(arguments: tuple[str, ...], na
     assert "Traceback" not in ran.stderr
 
 
+def test_the_client_purges_its_tenant_alone(address: str) -> None:
+    with ChunkstoreClient(address, "purged") as client, ChunkstoreClient(address, "kept") as other:
+        for each in (client, other):
+            each.index_documents([Document("one", "words"), Document("two", "words")])
+        assert (client.purge_tenant(), client.purge_tenant()) == (2, 0)
+        assert (client.store_info().corpus.chunk_count, other.store_info().corpus.chunk_count) == (0, 2)
+
+
 class TestEval:
     OPTIONS = ("--store", "memory", "--embeddings", "hashing", "--dimension", "8")
 
@@ -226,7 +237,9 @@ class TestEval:
         return folder
 
     def test_it_measures_a_collection_over_the_wire(self, folder: Path) -> None:
-        report = json.loads(_run("eval", str(folder), *self.OPTIONS, "--json").stdout)
+        ran = _run("eval", str(folder), *self.OPTIONS, "--json")
+        assert ran.returncode == 0, ran.stderr
+        report = json.loads(ran.stdout)
         assert (report["collection"], report["store"], report["queries"]) == ("my collection", "memory", 1)
         ideal = 1 + 1 / math.log2(3)
         assert report["results"]["lexical"] == {"ndcg@10": pytest.approx(1 / ideal), "mrr": 1.0, "recall@100": 0.5}
@@ -259,6 +272,14 @@ class TestEval:
     def test_it_measures_the_lexical_mode_alone_without_embeddings(self, folder: Path) -> None:
         options = ("--store", "memory", "--embeddings", "none", "--dimension", "8", "--json")
         assert set(json.loads(_run("eval", str(folder), *options).stdout)["results"]) == {"lexical"}
+
+    def test_it_leaves_nothing_behind(self, folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        tenant = uuid.UUID(int=7)
+        monkeypatch.setattr(uuid, "uuid4", lambda: tenant)
+        measure(address, read_collection(folder), has_embeddings=True, quiet=True)
+        with ChunkstoreClient(address, f"eval-{tenant.hex}") as client:
+            corpus = client.store_info().corpus
+        assert (corpus.chunk_count, corpus.revision > 0) == (0, True)
 
     @pytest.mark.parametrize(
         ("options", "named"),

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import grpc
 import numpy as np
 from rich.console import Console
 from rich.progress import track
@@ -15,7 +14,7 @@ from rich.progress import track
 from chunkstore.cli.collection import Collection, EvaluationError
 from chunkstore.cli.measures import DEPTH, MEASURES, Comparison, comparisons, interval, mean, measured
 from chunkstore.client import ChunkstoreClient, Document, DocumentsFailedError
-from chunkstore.v1 import chunk_purge_service_pb2, chunk_purge_service_pb2_grpc, indexing_service_pb2
+from chunkstore.v1 import indexing_service_pb2
 from chunkstore.v1 import retrieval_service_pb2 as pb
 
 
@@ -71,22 +70,20 @@ def measure(address: str, collection: Collection, *, has_embeddings: bool, quiet
     tenant = f"eval-{uuid.uuid4().hex}"
     ways = WAYS if has_embeddings else {"lexical": WAYS["lexical"]}
     console = Console(stderr=True, quiet=quiet)
-    try:
-        with ChunkstoreClient(address, tenant, timeout=120.0) as client:
+    identifiers = collection.identifier_queries(IDENTIFIER_QUERIES)
+    rankings, places = {}, {}
+    with ChunkstoreClient(address, tenant, timeout=120.0) as client:
+        try:
             _index(client, collection)
-            identifiers = collection.identifier_queries(IDENTIFIER_QUERIES)
-            rankings, places = {}, {}
             for name, way in ways.items():
                 asked = _Asked(client, way)
-                rankings[name] = {
-                    query: asked.ranking(text)
-                    for query, text in track(collection.queries.items(), name, console=console)
-                }
+                queries = track(collection.queries.items(), name, console=console)
+                rankings[name] = {query: asked.ranking(text) for query, text in queries}
                 places[name] = [
                     _reciprocal_rank(asked.ranking(token), document) for token, document in identifiers.items()
                 ]
-    finally:
-        _purge(address, tenant)
+        finally:
+            client.purge_tenant()
     return _report(collection, rankings, places if identifiers else {})
 
 
@@ -141,9 +138,3 @@ def _documents(collection: Collection) -> Iterable[Document]:
 
 def _reciprocal_rank(ranking: Sequence[str], document: str) -> float:
     return 1.0 / (ranking.index(document) + 1) if document in ranking else 0.0
-
-
-def _purge(address: str, tenant: str) -> None:
-    with grpc.insecure_channel(address) as channel:
-        stub = chunk_purge_service_pb2_grpc.ChunkPurgeServiceStub(channel)
-        stub.PurgeTenant(chunk_purge_service_pb2.PurgeTenantRequest(), metadata=(("x-tenant-id", tenant),))
