@@ -79,10 +79,11 @@ async def running(
     """Serve `chunks` (default: an empty memory store) with `provider`; stops the server unless the test did."""
     chosen = Settings(address="127.0.0.1:0", embeddings="none", dimension=DIMENSION, **settings)
     store = chunks or InMemoryChunkStore(dimension=DIMENSION, analyzer=analyzer("english"))
+    retriever = ChunkRetriever(chunks=store, embeddings=provider, max_k=chosen.max_k)
     collaborators = Collaborators(
         chunks=store,
-        retriever=ChunkRetriever(chunks=store, embeddings=provider, max_k=chosen.max_k),
-        explainer=ChunkExplainer(chunks=store),
+        retriever=retriever,
+        explainer=ChunkExplainer(chunks=store, retriever=retriever),
         indexer=DocumentIndexer(chunks=store, chunker=TextChunker(800, 100), embeddings=provider),
     )
     server = ChunkstoreServer(chosen, collaborators)

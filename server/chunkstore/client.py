@@ -102,6 +102,7 @@ class ChunkstoreClient:
         include_embeddings: bool = False,
         where: Filter | None = None,
         fusion: Fusion | None = None,
+        explain: bool = False,
         neighbors_before: int = 0,
         neighbors_after: int = 0,
         max_per_source: int | None = None,
@@ -109,8 +110,9 @@ class ChunkstoreClient:
     ) -> RetrieveChunksResponse:
         """The k best chunks for `query` of those that meet `where`, and how the answer came about.
 
-        Without `fusion`, by reciprocal rank. At most `max_per_source` of one source, and with each so many of its
-        neighbors, in `contexts`. A `page_token` goes on where the answer that gave it ended. Raises ServiceError.
+        Without `fusion`, by reciprocal rank; with `explain`, each carries its explanation. At most `max_per_source` of
+        one source, and with each so many of its neighbors, in `contexts`. A `page_token` goes on where the answer that
+        gave it ended. Raises ServiceError.
         """
         request = _made(
             retrieval_service_pb2.RetrieveChunksRequest,
@@ -120,6 +122,7 @@ class ChunkstoreClient:
             include_embeddings=include_embeddings,
             filter=where,
             fusion=fusion,
+            explain=explain,
             neighbors_before=neighbors_before,
             neighbors_after=neighbors_after,
             max_per_source=max_per_source,
@@ -137,6 +140,26 @@ class ChunkstoreClient:
         while page.next_page_token:
             page = self.retrieve_chunks(query, **options | {"page_token": page.next_page_token})
             yield page
+
+    def explain_chunk(
+        self,
+        query: str,
+        chunk_id: str,
+        *,
+        mode: RetrievalMode.ValueType = retrieval_service_pb2.RETRIEVAL_MODE_HYBRID,
+        where: Filter | None = None,
+        fusion: Fusion | None = None,
+    ) -> explanation_service_pb2.ExplainChunkResponse:
+        """Where a chunk is in the ranking of `query`, and why, or why it is not there. Raises ServiceError."""
+        request = _made(
+            explanation_service_pb2.ExplainChunkRequest,
+            query=query,
+            chunk_id=chunk_id,
+            mode=mode,
+            filter=where,
+            fusion=fusion,
+        )
+        return self._call(explanation_service_pb2_grpc.ExplanationServiceStub(self._channel).ExplainChunk, request)
 
     def analyze(self, text: str) -> explanation_service_pb2.AnalyzeResponse:
         """The terms of `text` under the store's analyzer, and how common each is. Raises ServiceError."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import grpc
 import pytest
 from google.protobuf import json_format
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from tests.compliance.contract import METHODS, declared_strings, is_stream, present_strings, strings_in
 from tests.compliance.messages import (
@@ -34,11 +35,11 @@ from chunkstore.v1.chunk_reader_service_pb2 import (
     ListSourcesRequest,
 )
 from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest, UpsertChunksRequest
-from chunkstore.v1.explanation_service_pb2 import AnalyzeRequest
+from chunkstore.v1.explanation_service_pb2 import AnalyzeRequest, ExplainChunkRequest
 from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.indexing_service_pb2 import IndexDocumentsRequest
 from chunkstore.v1.lexical_candidate_service_pb2 import ListLexicalCandidatesRequest
-from chunkstore.v1.retrieval_service_pb2 import RetrieveChunksRequest
+from chunkstore.v1.retrieval_service_pb2 import FUSION_METHOD_WEIGHTED_SUM, Fusion, RetrieveChunksRequest
 from chunkstore.v1.semantic_candidate_service_pb2 import ListSemanticCandidatesRequest
 from chunkstore.v1.store_service_pb2 import GetStoreInfoRequest
 
@@ -51,6 +52,7 @@ SEMANTIC = "SemanticCandidateService/ListSemanticCandidates"
 LEXICAL = "LexicalCandidateService/ListLexicalCandidates"
 INDEX = "IndexingService/IndexDocuments"
 RETRIEVE = "RetrievalService/RetrieveChunks"
+EXPLAIN = "ExplanationService/ExplainChunk"
 ANALYZE = "ExplanationService/Analyze"
 
 SOURCE: Final = "canary source"
@@ -79,6 +81,8 @@ def _full_document() -> IndexDocumentsRequest:
     return document(SOURCE, TEXT, cut=PASSAGE, metadata=METADATA, entities=[ENTITY])
 
 
+TOO_HEAVY: Final = Fusion(method=FUSION_METHOD_WEIGHTED_SUM, semantic_weight=1.5)
+
 # Every string that a filter may hold; operands of equals are no objects.
 FILTER: Final = json_format.ParseDict(
     {
@@ -106,6 +110,7 @@ REQUESTS: Final[dict[str, Message]] = {
     "ChunkPurgeService/PurgeSource": PurgeSourceRequest(source_id="canary absent"),
     "ChunkPurgeService/PurgeTenant": PurgeTenantRequest(),
     RETRIEVE: RetrieveChunksRequest(query="canary query", filter=FILTER, page_token="token"),
+    EXPLAIN: ExplainChunkRequest(query="canary query", chunk_id=derived_id(SOURCE, TEXT), filter=FILTER),
     ANALYZE: AnalyzeRequest(text="canary text to analyze"),
     INDEX: _full_document(),
     "StoreService/GetStoreInfo": GetStoreInfoRequest(),
@@ -177,7 +182,7 @@ class TestStrings:
     @every_method
     def test_the_good_requests_are_good(self, api: Api, method: str) -> None:
         """Guards the tests below: what they refuse is refused for the change alone."""
-        if method == "ChunkReaderService/GetChunk":
+        if method in ("ChunkReaderService/GetChunk", EXPLAIN):
             api.upsert(_full_chunk())
         filled(api)
         answer = api.send(method, good_request(api, method))
@@ -297,6 +302,8 @@ def _bad_vectors() -> Iterator[Bad]:
         yield Bad(f"{name}, queried", SEMANTIC, query, "vector", reason)
         brought = RetrieveChunksRequest(query="alpha", query_vector=Vector(values=vector))
         yield Bad(f"{name}, brought with a query", RETRIEVE, brought, "query_vector", reason)
+        explained = ExplainChunkRequest(query="alpha", chunk_id="0" * 64, query_vector=Vector(values=vector))
+        yield Bad(f"{name}, brought to be explained", EXPLAIN, explained, "query_vector", reason)
 
 
 def _bad_places() -> Iterator[Bad]:
@@ -374,8 +381,30 @@ def _bad_queries() -> Iterator[Bad]:
     yield Bad("a semantic limit below 0", SEMANTIC, ListSemanticCandidatesRequest(vector=vector, limit=-1), "limit")
     not_a_number = ListSemanticCandidatesRequest(vector=vector, limit=1, min_score=math.nan)
     yield Bad("a min_score that is NaN", SEMANTIC, not_a_number, "min_score")
+    yield from _bad_explanations()
     for name, text in (("a byte", "x" * 32_769), ("a byte in multi-byte characters", "é" * 16_384 + "x")):
         yield Bad(f"a text to analyze that is {name} too long", ANALYZE, AnalyzeRequest(text=text), "text")
+
+
+def _bad_explanations() -> Iterator[Bad]:
+    identifier = derived_id(SOURCE, TEXT)
+    for name, chunk_id in (
+        ("no chunk", ""),
+        ("a short id", identifier[1:]),
+        ("an upper-case id", identifier.upper()),
+        ("a long id", f"{identifier}0"),
+    ):
+        yield Bad(f"{name} to explain", EXPLAIN, ExplainChunkRequest(query="alpha", chunk_id=chunk_id), "chunk_id")
+    for name, field, bad in (
+        ("a blank query", "query", ExplainChunkRequest(query=" \t")),
+        ("a query that is too long", "query", ExplainChunkRequest(query="x" * 32_769)),
+        ("an unknown mode", "mode", ExplainChunkRequest(query="alpha", mode=99)),  # type: ignore[arg-type]
+        ("a weight above 1", "fusion.semantic_weight", ExplainChunkRequest(query="alpha", fusion=TOO_HEAVY)),
+        ("a filter of nothing", "filter", ExplainChunkRequest(query="alpha", filter=Filter())),
+        ("a time of 0", "channel_timeout", ExplainChunkRequest(query="alpha", channel_timeout=Duration())),
+    ):
+        bad.chunk_id = identifier
+        yield Bad(f"{name}, explained", EXPLAIN, bad, field)
 
 
 TABLE: Final = [*_bad_vectors(), *_bad_places(), *_bad_metadata(), *_bad_names(), *_bad_queries()]

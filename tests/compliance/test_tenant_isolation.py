@@ -24,6 +24,7 @@ from chunkstore.v1.chunk_reader_service_pb2 import (
     ListSourcesRequest,
 )
 from chunkstore.v1.chunk_writer_service_pb2 import ReplaceSourceRequest
+from chunkstore.v1.explanation_service_pb2 import ExplainChunkResponse
 from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.lexical_candidate_service_pb2 import ListLexicalCandidatesRequest, ListLexicalCandidatesResponse
 from chunkstore.v1.retrieval_service_pb2 import RetrieveChunksRequest, RetrieveChunksResponse
@@ -235,6 +236,28 @@ def _retrieve_chunks(api: Api, other: Api) -> None:
     assert [report.candidates for report in answer.channels] == [2, 2, 0]
     other.purge.PurgeTenant(PurgeTenantRequest())
     assert retrieve(api) == answer
+
+
+@never_crosses_tenants("ExplanationService/ExplainChunk")
+def _explain_chunk(api: Api, other: Api) -> None:
+    theirs = derived_id(ONLY_OTHERS, OTHERS[0].text)
+    assert other.explain(QUERY, theirs).rank == 1
+    refused = refusal(lambda: api.explain(QUERY, theirs))
+    assert refused.code is grpc.StatusCode.NOT_FOUND
+    assert refused == refusal(lambda: api.explain(QUERY, "0" * 64))
+
+    def explained() -> ExplainChunkResponse:
+        answer = api.explain(QUERY, derived_id(SHARED, "alpha beta"))
+        for channel in answer.channels:
+            channel.report.ClearField("elapsed")
+        return answer
+
+    answer = explained()
+    assert (answer.rank, answer.revision, answer.chunk_count, answer.embedded_count) == (1, 1, 3, 2)
+    assert [term.document_frequency for term in answer.explanation.terms] == [2]
+    assert [channel.report.candidates for channel in answer.channels] == [2, 2, 0]
+    other.purge.PurgeTenant(PurgeTenantRequest())
+    assert explained() == answer
 
 
 @never_crosses_tenants("ExplanationService/Analyze")

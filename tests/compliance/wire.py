@@ -32,7 +32,12 @@ from chunkstore.v1.chunk_reader_service_pb2 import GetChunkRequest, ListSourceCh
 from chunkstore.v1.chunk_reader_service_pb2_grpc import ChunkReaderServiceStub
 from chunkstore.v1.chunk_writer_service_pb2 import UpsertChunksRequest, UpsertChunksResponse
 from chunkstore.v1.chunk_writer_service_pb2_grpc import ChunkWriterServiceStub
-from chunkstore.v1.explanation_service_pb2 import AnalyzeRequest, AnalyzeResponse
+from chunkstore.v1.explanation_service_pb2 import (
+    AnalyzeRequest,
+    AnalyzeResponse,
+    ExplainChunkRequest,
+    ExplainChunkResponse,
+)
 from chunkstore.v1.explanation_service_pb2_grpc import ExplanationServiceStub
 from chunkstore.v1.indexing_service_pb2 import DocumentOutcome, IndexDocumentsRequest, IndexSummary
 from chunkstore.v1.lexical_candidate_service_pb2_grpc import LexicalCandidateServiceStub
@@ -127,6 +132,10 @@ class Api:
     def analyze(self, text: str) -> AnalyzeResponse:
         """Analyze."""
         return self.explanation.Analyze(AnalyzeRequest(text=text))
+
+    def explain(self, query: str, chunk_id: str, **fields: Any) -> ExplainChunkResponse:
+        """ExplainChunk."""
+        return self.explanation.ExplainChunk(ExplainChunkRequest(query=query, chunk_id=chunk_id, **fields))
 
     def corpus(self) -> CorpusCounts:
         """The tenant's counts."""

@@ -55,6 +55,7 @@ def test_every_field_of_a_request_is_of_the_ranking_unless_it_is_known_not_to_be
         "include_embeddings",
         "neighbors_before",
         "neighbors_after",
+        "explain",
         "channel_timeout",
         "require",
         "page_token",

@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pytest
 
 from chunkstore.adapters.memory.store import InMemoryChunkStore
+from chunkstore.composition.pool import Pool
 from chunkstore.composition.query import Fusion, Query
 from chunkstore.composition.retriever import ChunkRetriever
 from chunkstore.composition.selection import Selection
-from chunkstore.domain.analysis import analyzer
+from chunkstore.domain.analysis import Token, analyzer
 from chunkstore.domain.chunk import StoredChunk
 from chunkstore.domain.errors import (
     DimensionMismatchError,
@@ -37,6 +38,7 @@ from chunkstore.domain.results import (
     ChannelStatus,
     ChunkRetrievalResult,
     CorpusCounts,
+    Explanation,
     FusionMethod,
     LexicalCandidates,
     Ranking,
@@ -241,6 +243,35 @@ class TestGuards:
         with pytest.raises(DimensionMismatchError) as caught:
             ChunkRetriever(chunks=store, embeddings=SpyProvider([], dimension=3))
         assert (caught.value.expected, caught.value.actual) == (2, 3)
+
+
+class TestExplanations:
+    """Made for the hits alone, and only where they are asked for."""
+
+    @pytest.mark.parametrize("explain", [False, True])
+    async def test_only_hits_are_explained_and_only_if_asked(
+        self, retriever: ChunkRetriever, monkeypatch: pytest.MonkeyPatch, explain: bool
+    ) -> None:
+        """Excludes computing what is then left out, and explaining the whole pool."""
+        explained: list[int] = []
+        made = Pool.explanation
+
+        def noting(pool: Pool, tokens: Sequence[Token]) -> Explanation:
+            explained.append(len(tokens))
+            return made(pool, tokens)
+
+        monkeypatch.setattr(Pool, "explanation", noting)
+        result = await retriever.retrieve_chunks(Query("alpha"), TENANT, Selection(k=2, explain=explain))
+        assert sources(result) == ["both", "words"]
+        assert explained == ([2, 1] if explain else [])
+        assert [hit.explanation is not None for hit in result.chunks] == [explain] * 2
+
+    async def test_explaining_asks_the_store_for_nothing_more(self, retriever: ChunkRetriever, store: SpyStore) -> None:
+        """Excludes another ranking, or another look at the chunks."""
+        await retriever.retrieve_chunks(Query("alpha"), TENANT, Selection(explain=True))
+        asked, store.calls[:] = list(store.calls), []
+        await retriever.retrieve_chunks(Query("alpha"), TENANT, Selection())
+        assert asked == store.calls
 
 
 class TestChannels:

@@ -7,6 +7,7 @@ export * from "./gen/chunkstore/v1/chunk_purge_service_pb";
 export * from "./gen/chunkstore/v1/chunk_reader_service_pb";
 export * from "./gen/chunkstore/v1/chunk_writer_service_pb";
 export * from "./gen/chunkstore/v1/error_reason_pb";
+export * from "./gen/chunkstore/v1/explanation_pb";
 export * from "./gen/chunkstore/v1/explanation_service_pb";
 export * from "./gen/chunkstore/v1/filter_pb";
 export * from "./gen/chunkstore/v1/indexing_service_pb";

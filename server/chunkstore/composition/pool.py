@@ -8,7 +8,9 @@ from functools import cached_property
 
 from chunkstore.composition.channels import ChannelAnswer
 from chunkstore.composition.query import Fusion
+from chunkstore.domain.analysis import Token
 from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.explanation import explanation
 from chunkstore.domain.fusion import (
     fused,
     identifier_shares,
@@ -21,6 +23,7 @@ from chunkstore.domain.results import (
     ChannelReport,
     ChannelScore,
     ChannelStatus,
+    Explanation,
     FusionMethod,
     RankingBasis,
 )
@@ -37,7 +40,7 @@ class Pool:
 
     def __init__(self, answers: Sequence[ChannelAnswer], fusion: Fusion, vector: Vector | None) -> None:
         self.answers = tuple(answers)
-        self._vector = vector
+        self.vector = vector
         self._shares = _shares(answers, fusion)
 
     @property
@@ -48,7 +51,7 @@ class Pool:
     def basis(self, revision: int) -> RankingBasis:
         """What the pool came of, `revision` being that of the corpus."""
         answered = tuple(report.channel for report in self.reports if report.status is ChannelStatus.ANSWERED)
-        vector = self._vector if Channel.SEMANTIC in answered else None
+        vector = self.vector if Channel.SEMANTIC in answered else None
         digest = "" if vector is None else hashlib.sha256(vector.tobytes()).hexdigest()[:16]
         return RankingBasis(revision, answered, digest)
 
@@ -64,6 +67,13 @@ class Pool:
             else ChannelScore(answer.ranking.scores[rank - 1], rank, shares.get(identifier, 0.0))
             for answer, ranks, shares in zip(self.answers, self._ranks, self._shares, strict=True)
         ]
+
+    def explanation(self, tokens: Sequence[Token]) -> Explanation:
+        """What each term gives to the BM25 scores of the chunk of these tokens."""
+        _, lexical, identifier = (
+            None if answer.counts is None else answer.counts.statistics for answer in self.answers
+        )
+        return explanation(tokens, lexical, identifier)
 
     @cached_property
     def _ranks(self) -> list[dict[ChunkId, int]]:

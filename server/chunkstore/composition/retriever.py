@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from chunkstore.composition.channels import ask_channels, embed_query
@@ -19,7 +21,6 @@ from chunkstore.domain.results import (
     ChannelStatus,
     ChunkRetrievalResult,
     PageStart,
-    RankingBasis,
     ScoredChunk,
 )
 from chunkstore.domain.text import TenantId
@@ -88,15 +89,15 @@ class ChunkRetriever:
         if selection.k == 0:
             return await self._nothing(tenant_id)
 
-        async def answer(corpus: CorpusSnapshot, pool: Pool) -> tuple[ChunkRetrievalResult, RankingBasis]:
-            basis = pool.basis(corpus.counts.revision)
-            return await _answer(corpus, pool, selection, query.where, basis), basis
+        async def answer(corpus: CorpusSnapshot, pool: Pool) -> tuple[ChunkRetrievalResult, Pool]:
+            return await _answer(corpus, pool, selection, query.where), pool
 
-        result, basis = await self._read(plan, tenant_id, answer)
+        result, pool = await self._read(plan, tenant_id, answer)
         # Not before: only what has been read whole is known to be of the last revision.
         if selection.start is not None:
-            require_same_ranking(selection.start.basis, basis)
-        return result
+            require_same_ranking(selection.start.basis, pool.basis(result.corpus.revision))
+        # In a thread, and once no connection is held: texts are long.
+        return await asyncio.to_thread(self._explained, result, pool) if selection.explain else result
 
     async def read(
         self, query: Query, tenant_id: TenantId, work: Callable[[CorpusSnapshot, Pool], Awaitable[ResultT]]
@@ -125,6 +126,11 @@ class ChunkRetriever:
 
         return await read_corpus(self._chunks, tenant_id, rank)
 
+    def _explained(self, result: ChunkRetrievalResult, pool: Pool) -> ChunkRetrievalResult:
+        tokens = self._chunks.analyzer.tokens
+        explained = (replace(hit, explanation=pool.explanation(tokens(hit.chunk.text))) for hit in result.chunks)
+        return replace(result, chunks=tuple(explained))
+
     async def _nothing(self, tenant_id: TenantId) -> ChunkRetrievalResult:
         counts = await self._chunks.counts(tenant_id)
         reports = tuple(ChannelReport(channel, ChannelStatus.NOT_REQUESTED) for channel in Channel)
@@ -132,7 +138,7 @@ class ChunkRetriever:
 
 
 async def _answer(
-    corpus: CorpusSnapshot, pool: Pool, selection: Selection, where: Filter | None, basis: RankingBasis
+    corpus: CorpusSnapshot, pool: Pool, selection: Selection, where: Filter | None
 ) -> ChunkRetrievalResult:
     selected = await select_chunks(corpus, pool, selection)
     chunks, contexts = await read_selected(corpus, selected.ids, selection, where)
@@ -140,6 +146,7 @@ async def _answer(
         ScoredChunk(chunk, score, *pool.opinions(chunk.id))
         for chunk, score in zip(chunks, selected.scores, strict=True)
     )
+    basis = pool.basis(corpus.counts.revision)
     next_page = PageStart(selection.offset + len(scored), basis) if selected.more else None
     return ChunkRetrievalResult(scored, pool.reports, corpus.counts, contexts, next_page)
 

@@ -22,8 +22,8 @@ MAX_NEIGHBORS: Final = 10
 class Selection:
     """The part of a ranking to answer with: `k` chunks from `start` on, at most `max_per_source` of one source.
 
-    None is the top, and no cap. With each chunk go so many neighbors of it. Raises InvalidFieldError for a cap below 1,
-    or for neighbors outside [0, 10].
+    None is the top, and no cap. With each chunk go so many neighbors of it and, where `explain` asks for it, its
+    explanation. Raises InvalidFieldError for a cap below 1, or for neighbors outside [0, 10].
     """
 
     k: int = DEFAULT_K
@@ -32,6 +32,7 @@ class Selection:
     neighbors_before: int = 0
     neighbors_after: int = 0
     with_embeddings: bool = False
+    explain: bool = False
 
     def __post_init__(self) -> None:
         if self.max_per_source is not None and self.max_per_source < 1:

@@ -51,16 +51,17 @@ async def opened(settings: Settings) -> AsyncIterator[Collaborators]:
         dimension = vector_dimension(settings, embeddings)
         chunks: ChunkStore = await _open_store(settings, embeddings, dimension, stack)
         stack.push_async_callback(chunks.aclose)
+        retriever = ChunkRetriever(
+            chunks=chunks,
+            embeddings=embeddings,
+            overfetch=settings.overfetch,
+            max_k=settings.max_k,
+            channel_timeout=settings.channel_timeout,
+        )
         yield Collaborators(
             chunks=chunks,
-            retriever=ChunkRetriever(
-                chunks=chunks,
-                embeddings=embeddings,
-                overfetch=settings.overfetch,
-                max_k=settings.max_k,
-                channel_timeout=settings.channel_timeout,
-            ),
-            explainer=ChunkExplainer(chunks=chunks),
+            retriever=retriever,
+            explainer=ChunkExplainer(chunks=chunks, retriever=retriever),
             indexer=DocumentIndexer(
                 chunks=chunks,
                 chunker=TextChunker(settings.chunk_size, settings.chunk_overlap),

@@ -1,7 +1,8 @@
-"""Why a chunk has its BM25 score, term by term, and where in the text the terms are."""
+"""Why a chunk has its scores, or none: term by term, and channel by channel."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,27 +11,64 @@ import numpy as np
 
 from chunkstore.domain.analysis import Analyzer, Token
 from chunkstore.domain.bm25 import inverse_document_frequency, length_factors, term_scores
-from chunkstore.domain.results import CorpusStatistics
+from chunkstore.domain.fusion import telling_identifiers
+from chunkstore.domain.results import (
+    Channel,
+    ChannelReport,
+    ChannelScore,
+    ChannelStatus,
+    CorpusStatistics,
+    Explanation,
+    TermExplanation,
+)
 
 MAX_SPANS: Final = 32
 
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class TermExplanation:
-    """What one term of a query gives to a chunk's BM25 score.
+class Absence(enum.Enum):
+    """Why a channel gives a chunk no rank; of several reasons, the first."""
 
-    `frequency` is how often the chunk holds it, and `spans` the first 32 places in the chunk's text, half open, in code
-    points, in text order; both are nothing where it does not hold it, and so is the `share`.
+    NOT_REQUESTED = "not_requested"
+    NOT_ANSWERED = "not_answered"
+    FILTERED_OUT = "filtered_out"
+    NOT_EMBEDDED = "not_embedded"
+    NO_SHARED_TERM = "no_shared_term"
+    BELOW_POOL = "below_pool"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPlace:
+    """What a channel makes of a chunk: an `opinion` where it ranked it, the reason where it did not.
+
+    `score` is what the chunk scores whether it was ranked or not, None where it scores nothing or nobody answered.
     """
 
-    term: str
-    document_frequency: int
-    idf: float
-    frequency: int
-    share: float
-    spans: tuple[Span, ...]
+    report: ChannelReport
+    opinion: ChannelScore | None
+    score: float | None
+    absence: Absence | None
+
+
+def channel_place(
+    report: ChannelReport, opinion: ChannelScore | None, score: float | None, *, meets_filter: bool
+) -> ChannelPlace:
+    """The place of a chunk in a channel, given the channel's `opinion`, if it ranked it, and its `score`, if any."""
+    if report.status is not ChannelStatus.ANSWERED:
+        asked = report.status is not ChannelStatus.NOT_REQUESTED
+        return ChannelPlace(report, None, None, Absence.NOT_ANSWERED if asked else Absence.NOT_REQUESTED)
+    if opinion is not None:
+        return ChannelPlace(report, opinion, opinion.score, None)
+    if not meets_filter:
+        absence = Absence.FILTERED_OUT
+    elif score is not None:
+        absence = Absence.BELOW_POOL
+    elif report.channel is Channel.SEMANTIC:
+        absence = Absence.NOT_EMBEDDED
+    else:
+        absence = Absence.NO_SHARED_TERM
+    return ChannelPlace(report, None, score, absence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +120,17 @@ class TextTerms:
             )
             for term, frequency in statistics.doc_frequencies.items()
         )
+
+
+def explanation(
+    tokens: Sequence[Token], lexical: CorpusStatistics | None, identifier: CorpusStatistics | None
+) -> Explanation:
+    """Of the chunk of these tokens, by the terms of the channels' statistics; None for one that did not answer."""
+    return Explanation(
+        terms=explained_terms(tokens, lexical) if lexical else (),
+        identifiers=explained_terms(tokens, identifier) if identifier else (),
+        telling=telling_identifiers(identifier) if identifier else frozenset(),
+    )
 
 
 def explained_terms(tokens: Sequence[Token], statistics: CorpusStatistics) -> tuple[TermExplanation, ...]:

@@ -241,6 +241,26 @@ class FilterSize:
             raise InvalidFieldError("filter", f"has more than {MAX_FILTER_VALUES} values")
 
 
+def unmet(where: Filter, source_id: str, metadata: Metadata, at: str = "filter") -> list[str]:
+    """The paths, below `at`, of the conditions that keep a chunk from meeting `where`; none where it meets it.
+
+    Of all_of those that are not met, of none_of those that are, each as `filter.all_of[1]`; an any_of as a whole.
+    """
+    if where.meets(source_id, metadata):
+        return []
+    match where:
+        case AllOf():
+            inner = (unmet(part, source_id, metadata, f"{at}.all_of[{n}]") for n, part in enumerate(where.filters))
+            return [path for paths in inner for path in paths]
+        case AnyOf():
+            return [f"{at}.any_of"]
+        case NoneOf():
+            met = (n for n, part in enumerate(where.filters) if part.meets(source_id, metadata))
+            return [f"{at}.none_of[{n}]" for n in met]
+        case _:
+            return [at]
+
+
 def checked_path(path: Iterable[str], field: str = "path") -> Path:
     """Return `path` if it may be asked for: 1 to 16 keys, of which the first does not name the tenant.
 

@@ -172,14 +172,46 @@ class ChannelScore:
 
 
 @dataclass(frozen=True, slots=True)
+class TermExplanation:
+    """What one term of a query gives to a chunk's BM25 score.
+
+    `frequency` is how often the chunk holds it, and `spans` the first 32 places in the chunk's text, half open, in code
+    points, in text order; both are nothing where it does not hold it, and so is the `share`.
+    """
+
+    term: str
+    document_frequency: int
+    idf: float
+    frequency: int
+    share: float
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A chunk's BM25 scores by term, those of the lexical and those of the identifier channel, each sorted by term.
+
+    None of a channel that did not answer. `telling` are the telling ones of the identifiers.
+    """
+
+    terms: tuple[TermExplanation, ...] = ()
+    identifiers: tuple[TermExplanation, ...] = ()
+    telling: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredChunk:
-    """A retrieved chunk: fused score, and per channel the opinion, None where it did not rank it (which is not 0)."""
+    """A retrieved chunk: fused score, and per channel the opinion, None where it did not rank it (which is not 0).
+
+    `explanation` is None where it was not asked for.
+    """
 
     chunk: StoredChunk
     score: float
     semantic: ChannelScore | None = None
     lexical: ChannelScore | None = None
     identifier: ChannelScore | None = None
+    explanation: Explanation | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from chunkstore.domain.results import (
     ChannelStatus,
     CorpusCounts,
     CorpusStatistics,
+    Explanation,
     FusionMethod,
     LexicalCandidates,
     MirrorInfo,
@@ -32,6 +33,7 @@ from chunkstore.domain.results import (
     ScoredChunk,
     Source,
     SourceContext,
+    TermExplanation,
     WriteCounts,
 )
 from chunkstore.domain.similarity import Vector, checked_vector
@@ -41,6 +43,8 @@ from chunkstore.v1 import (
     chunk_pb2,
     chunk_reader_service_pb2,
     chunk_writer_service_pb2,
+    explanation_pb2,
+    explanation_service_pb2,
     indexing_service_pb2,
     lexical_candidate_service_pb2,
     retrieval_service_pb2,
@@ -114,7 +118,11 @@ def document_from(message: indexing_service_pb2.Document) -> Document:
     )
 
 
-def query_from(message: retrieval_service_pb2.RetrieveChunksRequest, dimension: int) -> Query:
+def query_from(
+    message: retrieval_service_pb2.RetrieveChunksRequest | explanation_service_pb2.ExplainChunkRequest,
+    dimension: int,
+    require: Iterable[retrieval_service_pb2.Channel.ValueType] = (),
+) -> Query:
     """The query of a request. Raises InvalidFieldError for a number that is none of an enum's, naming the field."""
     vector = None
     if message.HasField("query_vector"):
@@ -126,7 +134,7 @@ def query_from(message: retrieval_service_pb2.RetrieveChunksRequest, dimension: 
         vector=vector,
         fusion=Fusion(_chosen(_FUSIONS, message.fusion.method, "fusion.method"), weight),
         channel_timeout=_seconds(message.channel_timeout) if message.HasField("channel_timeout") else None,
-        require=tuple(_chosen(_CHANNELS_BY_NUMBER, n, f"require[{at}]") for at, n in enumerate(message.require)),
+        require=tuple(_chosen(_CHANNELS_BY_NUMBER, n, f"require[{at}]") for at, n in enumerate(require)),
         where=filter_from(message.filter) if message.HasField("filter") else None,
     )
 
@@ -140,6 +148,7 @@ def selection_from(message: retrieval_service_pb2.RetrieveChunksRequest, start: 
         neighbors_before=message.neighbors_before,
         neighbors_after=message.neighbors_after,
         with_embeddings=message.include_embeddings,
+        explain=message.explain,
     )
 
 
@@ -174,6 +183,8 @@ def scored_chunk_to(scored: ScoredChunk) -> retrieval_service_pb2.ScoredChunk:
             setattr(message, name, opinion.score)
             setattr(message, f"{name}_rank", opinion.rank)
             setattr(message, f"{name}_share", opinion.share)
+    if scored.explanation is not None:
+        message.explanation.CopyFrom(explanation_to(scored.explanation, scored.chunk.start_char))
     return message
 
 
@@ -181,6 +192,15 @@ def context_to(context: SourceContext) -> retrieval_service_pb2.SourceContext:
     """The message of the chunks around hits."""
     return retrieval_service_pb2.SourceContext(
         source_id=context.source_id, chunks=map(chunk_to, context.chunks), hit_ids=context.hit_ids
+    )
+
+
+def explanation_to(explanation: Explanation, start_char: int) -> explanation_pb2.Explanation:
+    """The message of an explanation of a chunk that starts there in its document."""
+    return explanation_pb2.Explanation(
+        terms=[_term_explanation_to(term, start_char) for term in explanation.terms],
+        identifiers=[_term_explanation_to(term, start_char) for term in explanation.identifiers],
+        telling_identifiers=sorted(explanation.telling),
     )
 
 
@@ -270,6 +290,20 @@ def write_counts_to(counts: WriteCounts) -> chunk_writer_service_pb2.WriteCounts
 def index_counts_to(counts: WriteCounts) -> indexing_service_pb2.IndexCounts:
     """The message of what indexing did."""
     return indexing_service_pb2.IndexCounts(**_count_fields(counts))
+
+
+def _term_explanation_to(term: TermExplanation, start_char: int) -> explanation_pb2.TermExplanation:
+    return explanation_pb2.TermExplanation(
+        term=term.term,
+        document_frequency=term.document_frequency,
+        idf=term.idf,
+        frequency=term.frequency,
+        share=term.share,
+        spans=[
+            explanation_pb2.MatchedSpan(start=start, end=end, start_char=start_char + start, end_char=start_char + end)
+            for start, end in term.spans
+        ],
+    )
 
 
 def _count_fields(counts: WriteCounts) -> dict[str, int]:

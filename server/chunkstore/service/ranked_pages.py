@@ -14,6 +14,7 @@ from chunkstore.v1.retrieval_service_pb2 import RetrieveChunksRequest
 _NOT_OF_THE_RANKING: Final = (
     "k",
     "include_embeddings",
+    "explain",
     "neighbors_before",
     "neighbors_after",
     "channel_timeout",

@@ -21,7 +21,7 @@ class RetrievalServicer(RetrievalServiceServicer):
     async def RetrieveChunks(self, request: pb.RetrieveChunksRequest, context: Context) -> pb.RetrieveChunksResponse:
         """See the contract."""
         tenant = current_tenant()
-        query = query_from(request, self._dimension)
+        query = query_from(request, self._dimension, request.require)
         pages = RankedPages(request, tenant, self._retriever.depth)
         selection = selection_from(request, pages.start(request.page_token))
         result = await self._retriever.retrieve_chunks(query, tenant, selection)

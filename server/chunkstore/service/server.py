@@ -144,7 +144,7 @@ class ChunkstoreServer:
             RetrievalServicer(retriever, chunks.dimension), server
         )
         explanation_service_pb2_grpc.add_ExplanationServiceServicer_to_server(
-            ExplanationServicer(collaborators.explainer), server
+            ExplanationServicer(collaborators.explainer, chunks.dimension), server
         )
         indexing_service_pb2_grpc.add_IndexingServiceServicer_to_server(indexing, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(

@@ -3,10 +3,16 @@
 isort:skip_file
 Why an answer is as it is."""
 
+from chunkstore.v1 import chunk_pb2 as _chunk_pb2
+from chunkstore.v1 import explanation_pb2 as _explanation_pb2
+from chunkstore.v1 import filter_pb2 as _filter_pb2
+from chunkstore.v1 import retrieval_service_pb2 as _retrieval_service_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -17,6 +23,231 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _AbsenceReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AbsenceReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AbsenceReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ABSENCE_REASON_UNSPECIFIED: _AbsenceReason.ValueType  # 0
+    """It did rank it."""
+    ABSENCE_REASON_NOT_REQUESTED: _AbsenceReason.ValueType  # 1
+    """The mode did not ask the channel, or (identifier channel) the query holds no identifier."""
+    ABSENCE_REASON_NOT_ANSWERED: _AbsenceReason.ValueType  # 2
+    """The channel was asked and did not answer, for the report's status and reason."""
+    ABSENCE_REASON_FILTERED_OUT: _AbsenceReason.ValueType  # 3
+    """The chunk does not meet the filter; see unmet_conditions."""
+    ABSENCE_REASON_NOT_EMBEDDED: _AbsenceReason.ValueType  # 4
+    """The chunk is not embedded (semantic channel)."""
+    ABSENCE_REASON_NO_SHARED_TERM: _AbsenceReason.ValueType  # 5
+    """The chunk holds none of the channel's terms (lexical and identifier channel)."""
+    ABSENCE_REASON_BELOW_POOL: _AbsenceReason.ValueType  # 6
+    """The chunk scores, but channel_depth others (see GetStoreInfo) come before it."""
+
+class AbsenceReason(_AbsenceReason, metaclass=_AbsenceReasonEnumTypeWrapper):
+    """AbsenceReason says why a channel did not rank a chunk; of several reasons, the first of these."""
+
+ABSENCE_REASON_UNSPECIFIED: AbsenceReason.ValueType  # 0
+"""It did rank it."""
+ABSENCE_REASON_NOT_REQUESTED: AbsenceReason.ValueType  # 1
+"""The mode did not ask the channel, or (identifier channel) the query holds no identifier."""
+ABSENCE_REASON_NOT_ANSWERED: AbsenceReason.ValueType  # 2
+"""The channel was asked and did not answer, for the report's status and reason."""
+ABSENCE_REASON_FILTERED_OUT: AbsenceReason.ValueType  # 3
+"""The chunk does not meet the filter; see unmet_conditions."""
+ABSENCE_REASON_NOT_EMBEDDED: AbsenceReason.ValueType  # 4
+"""The chunk is not embedded (semantic channel)."""
+ABSENCE_REASON_NO_SHARED_TERM: AbsenceReason.ValueType  # 5
+"""The chunk holds none of the channel's terms (lexical and identifier channel)."""
+ABSENCE_REASON_BELOW_POOL: AbsenceReason.ValueType  # 6
+"""The chunk scores, but channel_depth others (see GetStoreInfo) come before it."""
+Global___AbsenceReason: _TypeAlias = AbsenceReason  # noqa: Y015
+
+@_typing.final
+class ExplainChunkRequest(_message.Message):
+    """ExplainChunkRequest is a query and a chunk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    CHUNK_ID_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    QUERY_VECTOR_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    FUSION_FIELD_NUMBER: _builtins.int
+    CHANNEL_TIMEOUT_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    """The query, as in RetrieveChunksRequest."""
+    chunk_id: _builtins.str
+    """The chunk's id: 64 lower-case hexadecimal digits."""
+    mode: _retrieval_service_pb2.RetrievalMode.ValueType
+    """Which channels to ask, as in RetrieveChunksRequest."""
+    @_builtins.property
+    def query_vector(self) -> _chunk_pb2.Vector:
+        """The query's vector, as in RetrieveChunksRequest."""
+
+    @_builtins.property
+    def filter(self) -> _filter_pb2.Filter:
+        """Which chunks may be in the answer, as in RetrieveChunksRequest. Absent: all."""
+
+    @_builtins.property
+    def fusion(self) -> _retrieval_service_pb2.Fusion:
+        """How to fuse, as in RetrieveChunksRequest. Absent: by reciprocal rank."""
+
+    @_builtins.property
+    def channel_timeout(self) -> _duration_pb2.Duration:
+        """How long each channel may take, as in RetrieveChunksRequest."""
+
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+        chunk_id: _builtins.str = ...,
+        mode: _retrieval_service_pb2.RetrievalMode.ValueType = ...,
+        query_vector: _chunk_pb2.Vector | None = ...,
+        filter: _filter_pb2.Filter | None = ...,
+        fusion: _retrieval_service_pb2.Fusion | None = ...,
+        channel_timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "query_vector", b"query_vector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_timeout", b"channel_timeout", "chunk_id", b"chunk_id", "filter", b"filter", "fusion", b"fusion", "mode", b"mode", "query", b"query", "query_vector", b"query_vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainChunkRequest: _TypeAlias = ExplainChunkRequest  # noqa: Y015
+
+@_typing.final
+class ExplainChunkResponse(_message.Message):
+    """ExplainChunkResponse is the chunk's place in the ranking, all of one corpus revision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHUNK_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    CHANNELS_FIELD_NUMBER: _builtins.int
+    UNMET_CONDITIONS_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    CHUNK_COUNT_FIELD_NUMBER: _builtins.int
+    EMBEDDED_COUNT_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Rank in the fused order, from 1. Absent where no channel ranked the chunk. Answers are cut at their k, so one above
+    k is not among them.
+    """
+    score: _builtins.float
+    """Fused score. Absent where no channel ranked the chunk."""
+    partial: _builtins.bool
+    """Whether a requested channel did not answer, so that the ranking lacks its opinion."""
+    revision: _builtins.int
+    """The corpus revision that was ranked."""
+    chunk_count: _builtins.int
+    """How many chunks the corpus has."""
+    embedded_count: _builtins.int
+    """How many of them are embedded."""
+    @_builtins.property
+    def chunk(self) -> _chunk_pb2.Chunk:
+        """The chunk, without its vector."""
+
+    @_builtins.property
+    def channels(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChannelExplanation]:
+        """What each channel makes of the chunk, in the order of the Channel enum."""
+
+    @_builtins.property
+    def unmet_conditions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The conditions that keep the chunk from being ranked, as paths in the request: of all_of those that are not met and
+        of none_of those that are, each as filter.all_of[1]; an any_of of which none is met as filter.any_of; filter for a
+        single condition. Empty where the chunk meets the filter.
+        """
+
+    @_builtins.property
+    def explanation(self) -> _explanation_pb2.Explanation:
+        """The chunk's lexical scores by term."""
+
+    def __init__(
+        self,
+        *,
+        chunk: _chunk_pb2.Chunk | None = ...,
+        rank: _builtins.int | None = ...,
+        score: _builtins.float | None = ...,
+        channels: _abc.Iterable[Global___ChannelExplanation] | None = ...,
+        unmet_conditions: _abc.Iterable[_builtins.str] | None = ...,
+        explanation: _explanation_pb2.Explanation | None = ...,
+        partial: _builtins.bool = ...,
+        revision: _builtins.int = ...,
+        chunk_count: _builtins.int = ...,
+        embedded_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "_score", b"_score", "chunk", b"chunk", "explanation", b"explanation", "rank", b"rank", "score", b"score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "_score", b"_score", "channels", b"channels", "chunk", b"chunk", "chunk_count", b"chunk_count", "embedded_count", b"embedded_count", "explanation", b"explanation", "partial", b"partial", "rank", b"rank", "revision", b"revision", "score", b"score", "unmet_conditions", b"unmet_conditions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
+    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
+
+Global___ExplainChunkResponse: _TypeAlias = ExplainChunkResponse  # noqa: Y015
+
+@_typing.final
+class ChannelExplanation(_message.Message):
+    """ChannelExplanation is what one channel makes of the chunk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORT_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    ABSENCE_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Rank in the channel, from 1. Absent where it did not rank the chunk, for the reason in absence."""
+    score: _builtins.float
+    """The chunk's score in the channel, on its scale. Also set for a chunk that scores and was not ranked, being filtered
+    out or below the pool. Absent where it scores nothing, which is not zero, or the channel did not answer.
+    """
+    share: _builtins.float
+    """What the channel gives to the fused score. Absent where it did not rank the chunk."""
+    absence: Global___AbsenceReason.ValueType
+    """Why the channel did not rank the chunk; unspecified where it did."""
+    @_builtins.property
+    def report(self) -> _retrieval_service_pb2.ChannelReport:
+        """What the channel did for this query."""
+
+    def __init__(
+        self,
+        *,
+        report: _retrieval_service_pb2.ChannelReport | None = ...,
+        rank: _builtins.int | None = ...,
+        score: _builtins.float | None = ...,
+        share: _builtins.float | None = ...,
+        absence: Global___AbsenceReason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "_score", b"_score", "_share", b"_share", "rank", b"rank", "report", b"report", "score", b"score", "share", b"share"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "_score", b"_score", "_share", b"_share", "absence", b"absence", "rank", b"rank", "report", b"report", "score", b"score", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
+    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
+    _WhichOneofReturnType__share: _TypeAlias = _typing.Literal["share"]  # noqa: Y015
+    _WhichOneofArgType__share: _TypeAlias = _typing.Literal["_share", b"_share"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__share) -> _WhichOneofReturnType__share | None: ...
+
+Global___ChannelExplanation: _TypeAlias = ChannelExplanation  # noqa: Y015
 
 @_typing.final
 class AnalyzeRequest(_message.Message):

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ExplanationServiceStub:
-    """ExplanationService explains what the store makes of texts.
+    """ExplanationService explains what the store makes of queries and texts.
     """
 
     def __init__(self, channel):
@@ -35,6 +35,11 @@ class ExplanationServiceStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.ExplainChunk = channel.unary_unary(
+                '/chunkstore.v1.ExplanationService/ExplainChunk',
+                request_serializer=chunkstore_dot_v1_dot_explanation__service__pb2.ExplainChunkRequest.SerializeToString,
+                response_deserializer=chunkstore_dot_v1_dot_explanation__service__pb2.ExplainChunkResponse.FromString,
+                _registered_method=True)
         self.Analyze = channel.unary_unary(
                 '/chunkstore.v1.ExplanationService/Analyze',
                 request_serializer=chunkstore_dot_v1_dot_explanation__service__pb2.AnalyzeRequest.SerializeToString,
@@ -43,8 +48,20 @@ class ExplanationServiceStub:
 
 
 class ExplanationServiceServicer:
-    """ExplanationService explains what the store makes of texts.
+    """ExplanationService explains what the store makes of queries and texts.
     """
+
+    def ExplainChunk(self, request, context):
+        """ExplainChunk tells where one chunk is in the ranking of a query, in each channel and when fused, or why it is not
+        there. It ranks as RetrieveChunks does for the same fields: a chunk that is ranked has the scores, ranks and shares
+        that an answer of every chunk in the pool (channel_depth of each channel; see GetStoreInfo) would give it.
+
+        Errors: NOT_FOUND (CHUNK_NOT_FOUND) for a chunk that the tenant does not have; INVALID_ARGUMENT for a malformed
+        chunk_id; and those of RetrieveChunks for the same fields.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Analyze(self, request, context):
         """Analyze returns the terms of a text under the store's analyzer, in how many of the tenant's chunks each occurs, and
@@ -60,6 +77,11 @@ class ExplanationServiceServicer:
 
 def add_ExplanationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'ExplainChunk': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainChunk,
+                    request_deserializer=chunkstore_dot_v1_dot_explanation__service__pb2.ExplainChunkRequest.FromString,
+                    response_serializer=chunkstore_dot_v1_dot_explanation__service__pb2.ExplainChunkResponse.SerializeToString,
+            ),
             'Analyze': grpc.unary_unary_rpc_method_handler(
                     servicer.Analyze,
                     request_deserializer=chunkstore_dot_v1_dot_explanation__service__pb2.AnalyzeRequest.FromString,
@@ -74,8 +96,35 @@ def add_ExplanationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExplanationService:
-    """ExplanationService explains what the store makes of texts.
+    """ExplanationService explains what the store makes of queries and texts.
     """
+
+    @staticmethod
+    def ExplainChunk(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/chunkstore.v1.ExplanationService/ExplainChunk',
+            chunkstore_dot_v1_dot_explanation__service__pb2.ExplainChunkRequest.SerializeToString,
+            chunkstore_dot_v1_dot_explanation__service__pb2.ExplainChunkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Analyze(request,

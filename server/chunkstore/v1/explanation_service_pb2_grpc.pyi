@@ -27,12 +27,20 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ExplanationServiceStub:
-    """ExplanationService explains what the store makes of texts."""
+    """ExplanationService explains what the store makes of queries and texts."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExplanationServiceAsyncStub: ...
+    ExplainChunk: _grpc.UnaryUnaryMultiCallable[_explanation_service_pb2.ExplainChunkRequest, _explanation_service_pb2.ExplainChunkResponse]
+    """ExplainChunk tells where one chunk is in the ranking of a query, in each channel and when fused, or why it is not
+    there. It ranks as RetrieveChunks does for the same fields: a chunk that is ranked has the scores, ranks and shares
+    that an answer of every chunk in the pool (channel_depth of each channel; see GetStoreInfo) would give it.
+
+    Errors: NOT_FOUND (CHUNK_NOT_FOUND) for a chunk that the tenant does not have; INVALID_ARGUMENT for a malformed
+    chunk_id; and those of RetrieveChunks for the same fields.
+    """
     Analyze: _grpc.UnaryUnaryMultiCallable[_explanation_service_pb2.AnalyzeRequest, _explanation_service_pb2.AnalyzeResponse]
     """Analyze returns the terms of a text under the store's analyzer, in how many of the tenant's chunks each occurs, and
     which of them the text would ask for if it were a query. Nothing is stored.
@@ -43,9 +51,17 @@ class ExplanationServiceStub:
 
 @_typing.type_check_only
 class ExplanationServiceAsyncStub(ExplanationServiceStub):
-    """ExplanationService explains what the store makes of texts."""
+    """ExplanationService explains what the store makes of queries and texts."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    ExplainChunk: _aio.UnaryUnaryMultiCallable[_explanation_service_pb2.ExplainChunkRequest, _explanation_service_pb2.ExplainChunkResponse]  # type: ignore[assignment]
+    """ExplainChunk tells where one chunk is in the ranking of a query, in each channel and when fused, or why it is not
+    there. It ranks as RetrieveChunks does for the same fields: a chunk that is ranked has the scores, ranks and shares
+    that an answer of every chunk in the pool (channel_depth of each channel; see GetStoreInfo) would give it.
+
+    Errors: NOT_FOUND (CHUNK_NOT_FOUND) for a chunk that the tenant does not have; INVALID_ARGUMENT for a malformed
+    chunk_id; and those of RetrieveChunks for the same fields.
+    """
     Analyze: _aio.UnaryUnaryMultiCallable[_explanation_service_pb2.AnalyzeRequest, _explanation_service_pb2.AnalyzeResponse]  # type: ignore[assignment]
     """Analyze returns the terms of a text under the store's analyzer, in how many of the tenant's chunks each occurs, and
     which of them the text would ask for if it were a query. Nothing is stored.
@@ -55,7 +71,21 @@ class ExplanationServiceAsyncStub(ExplanationServiceStub):
     """
 
 class ExplanationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ExplanationService explains what the store makes of texts."""
+    """ExplanationService explains what the store makes of queries and texts."""
+
+    @_abc_1.abstractmethod
+    def ExplainChunk(
+        self,
+        request: _explanation_service_pb2.ExplainChunkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_explanation_service_pb2.ExplainChunkResponse, _abc.Awaitable[_explanation_service_pb2.ExplainChunkResponse]]:
+        """ExplainChunk tells where one chunk is in the ranking of a query, in each channel and when fused, or why it is not
+        there. It ranks as RetrieveChunks does for the same fields: a chunk that is ranked has the scores, ranks and shares
+        that an answer of every chunk in the pool (channel_depth of each channel; see GetStoreInfo) would give it.
+
+        Errors: NOT_FOUND (CHUNK_NOT_FOUND) for a chunk that the tenant does not have; INVALID_ARGUMENT for a malformed
+        chunk_id; and those of RetrieveChunks for the same fields.
+        """
 
     @_abc_1.abstractmethod
     def Analyze(

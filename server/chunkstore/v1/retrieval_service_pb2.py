@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from chunkstore.v1 import chunk_pb2 as chunkstore_dot_v1_dot_chunk__pb2
+from chunkstore.v1 import explanation_pb2 as chunkstore_dot_v1_dot_explanation__pb2
 from chunkstore.v1 import filter_pb2 as chunkstore_dot_v1_dot_filter__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%chunkstore/v1/retrieval_service.proto\x12\rchunkstore.v1\x1a\x19\x63hunkstore/v1/chunk.proto\x1a\x1a\x63hunkstore/v1/filter.proto\x1a\x1egoogle/protobuf/duration.proto\"g\n\x06\x46usion\x12+\n\x06method\x18\x01 \x01(\x0e\x32\x1b.chunkstore.v1.FusionMethod\x12\x1c\n\x0fsemantic_weight\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x12\n\x10_semantic_weight\"\xd3\x03\n\x15RetrieveChunksRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0e\n\x01k\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12*\n\x04mode\x18\x03 \x01(\x0e\x32\x1c.chunkstore.v1.RetrievalMode\x12\x1a\n\x12include_embeddings\x18\x04 \x01(\x08\x12+\n\x0cquery_vector\x18\x05 \x01(\x0b\x32\x15.chunkstore.v1.Vector\x12%\n\x06\x66ilter\x18\x06 \x01(\x0b\x32\x15.chunkstore.v1.Filter\x12%\n\x06\x66usion\x18\x07 \x01(\x0b\x32\x15.chunkstore.v1.Fusion\x12\x32\n\x0f\x63hannel_timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x07require\x18\t \x03(\x0e\x32\x16.chunkstore.v1.Channel\x12\x18\n\x10neighbors_before\x18\r \x01(\x05\x12\x17\n\x0fneighbors_after\x18\x0e \x01(\x05\x12\x1b\n\x0emax_per_source\x18\x0f \x01(\x05H\x01\x88\x01\x01\x12\x12\n\npage_token\x18\x10 \x01(\tB\x04\n\x02_kB\x11\n\x0f_max_per_source\"\x8d\x02\n\x16RetrieveChunksResponse\x12*\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x1a.chunkstore.v1.ScoredChunk\x12.\n\x08\x63hannels\x18\x02 \x03(\x0b\x32\x1c.chunkstore.v1.ChannelReport\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x13\n\x0b\x63hunk_count\x18\x05 \x01(\x03\x12\x16\n\x0e\x65mbedded_count\x18\x06 \x01(\x03\x12.\n\x08\x63ontexts\x18\x07 \x03(\x0b\x32\x1c.chunkstore.v1.SourceContext\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\"Y\n\rSourceContext\x12\x11\n\tsource_id\x18\x01 \x01(\t\x12$\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x14.chunkstore.v1.Chunk\x12\x0f\n\x07hit_ids\x18\x03 \x03(\t\"\xcd\x03\n\x0bScoredChunk\x12#\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x14.chunkstore.v1.Chunk\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x15\n\x08semantic\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07lexical\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rsemantic_rank\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x19\n\x0clexical_rank\x18\x06 \x01(\x05H\x03\x88\x01\x01\x12\x17\n\nidentifier\x18\x07 \x01(\x01H\x04\x88\x01\x01\x12\x1c\n\x0fidentifier_rank\x18\x08 \x01(\x05H\x05\x88\x01\x01\x12\x1b\n\x0esemantic_share\x18\t \x01(\x01H\x06\x88\x01\x01\x12\x1a\n\rlexical_share\x18\n \x01(\x01H\x07\x88\x01\x01\x12\x1d\n\x10identifier_share\x18\x0b \x01(\x01H\x08\x88\x01\x01\x42\x0b\n\t_semanticB\n\n\x08_lexicalB\x10\n\x0e_semantic_rankB\x0f\n\r_lexical_rankB\r\n\x0b_identifierB\x12\n\x10_identifier_rankB\x11\n\x0f_semantic_shareB\x10\n\x0e_lexical_shareB\x13\n\x11_identifier_share\"\x90\x02\n\rChannelReport\x12\'\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x16.chunkstore.v1.Channel\x12,\n\x06status\x18\x02 \x01(\x0e\x32\x1c.chunkstore.v1.ChannelStatus\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\ncandidates\x18\x04 \x01(\x05\x12*\n\x07\x65lapsed\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x0erankable_count\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0b\x63hunk_count\x18\x07 \x01(\x03H\x01\x88\x01\x01\x42\x11\n\x0f_rankable_countB\x0e\n\x0c_chunk_count*\x83\x01\n\rRetrievalMode\x12\x1e\n\x1aRETRIEVAL_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15RETRIEVAL_MODE_HYBRID\x10\x01\x12\x1b\n\x17RETRIEVAL_MODE_SEMANTIC\x10\x02\x12\x1a\n\x16RETRIEVAL_MODE_LEXICAL\x10\x03*e\n\x07\x43hannel\x12\x17\n\x13\x43HANNEL_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43HANNEL_SEMANTIC\x10\x01\x12\x13\n\x0f\x43HANNEL_LEXICAL\x10\x02\x12\x16\n\x12\x43HANNEL_IDENTIFIER\x10\x03*\xca\x01\n\rChannelStatus\x12\x1e\n\x1a\x43HANNEL_STATUS_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43HANNEL_STATUS_ANSWERED\x10\x01\x12\x19\n\x15\x43HANNEL_STATUS_FAILED\x10\x02\x12!\n\x1d\x43HANNEL_STATUS_NOT_CONFIGURED\x10\x03\x12 \n\x1c\x43HANNEL_STATUS_NOT_REQUESTED\x10\x04\x12\x1c\n\x18\x43HANNEL_STATUS_TIMED_OUT\x10\x05*p\n\x0c\x46usionMethod\x12\x1d\n\x19\x46USION_METHOD_UNSPECIFIED\x10\x00\x12!\n\x1d\x46USION_METHOD_RECIPROCAL_RANK\x10\x01\x12\x1e\n\x1a\x46USION_METHOD_WEIGHTED_SUM\x10\x02\x32q\n\x10RetrievalService\x12]\n\x0eRetrieveChunks\x12$.chunkstore.v1.RetrieveChunksRequest\x1a%.chunkstore.v1.RetrieveChunksResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%chunkstore/v1/retrieval_service.proto\x12\rchunkstore.v1\x1a\x19\x63hunkstore/v1/chunk.proto\x1a\x1f\x63hunkstore/v1/explanation.proto\x1a\x1a\x63hunkstore/v1/filter.proto\x1a\x1egoogle/protobuf/duration.proto\"g\n\x06\x46usion\x12+\n\x06method\x18\x01 \x01(\x0e\x32\x1b.chunkstore.v1.FusionMethod\x12\x1c\n\x0fsemantic_weight\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x12\n\x10_semantic_weight\"\xe4\x03\n\x15RetrieveChunksRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0e\n\x01k\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12*\n\x04mode\x18\x03 \x01(\x0e\x32\x1c.chunkstore.v1.RetrievalMode\x12\x1a\n\x12include_embeddings\x18\x04 \x01(\x08\x12+\n\x0cquery_vector\x18\x05 \x01(\x0b\x32\x15.chunkstore.v1.Vector\x12%\n\x06\x66ilter\x18\x06 \x01(\x0b\x32\x15.chunkstore.v1.Filter\x12%\n\x06\x66usion\x18\x07 \x01(\x0b\x32\x15.chunkstore.v1.Fusion\x12\x32\n\x0f\x63hannel_timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x07require\x18\t \x03(\x0e\x32\x16.chunkstore.v1.Channel\x12\x0f\n\x07\x65xplain\x18\x0c \x01(\x08\x12\x18\n\x10neighbors_before\x18\r \x01(\x05\x12\x17\n\x0fneighbors_after\x18\x0e \x01(\x05\x12\x1b\n\x0emax_per_source\x18\x0f \x01(\x05H\x01\x88\x01\x01\x12\x12\n\npage_token\x18\x10 \x01(\tB\x04\n\x02_kB\x11\n\x0f_max_per_source\"\x8d\x02\n\x16RetrieveChunksResponse\x12*\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x1a.chunkstore.v1.ScoredChunk\x12.\n\x08\x63hannels\x18\x02 \x03(\x0b\x32\x1c.chunkstore.v1.ChannelReport\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x13\n\x0b\x63hunk_count\x18\x05 \x01(\x03\x12\x16\n\x0e\x65mbedded_count\x18\x06 \x01(\x03\x12.\n\x08\x63ontexts\x18\x07 \x03(\x0b\x32\x1c.chunkstore.v1.SourceContext\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\"Y\n\rSourceContext\x12\x11\n\tsource_id\x18\x01 \x01(\t\x12$\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x14.chunkstore.v1.Chunk\x12\x0f\n\x07hit_ids\x18\x03 \x03(\t\"\xfe\x03\n\x0bScoredChunk\x12#\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x14.chunkstore.v1.Chunk\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x15\n\x08semantic\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07lexical\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rsemantic_rank\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x19\n\x0clexical_rank\x18\x06 \x01(\x05H\x03\x88\x01\x01\x12\x17\n\nidentifier\x18\x07 \x01(\x01H\x04\x88\x01\x01\x12\x1c\n\x0fidentifier_rank\x18\x08 \x01(\x05H\x05\x88\x01\x01\x12\x1b\n\x0esemantic_share\x18\t \x01(\x01H\x06\x88\x01\x01\x12\x1a\n\rlexical_share\x18\n \x01(\x01H\x07\x88\x01\x01\x12\x1d\n\x10identifier_share\x18\x0b \x01(\x01H\x08\x88\x01\x01\x12/\n\x0b\x65xplanation\x18\x10 \x01(\x0b\x32\x1a.chunkstore.v1.ExplanationB\x0b\n\t_semanticB\n\n\x08_lexicalB\x10\n\x0e_semantic_rankB\x0f\n\r_lexical_rankB\r\n\x0b_identifierB\x12\n\x10_identifier_rankB\x11\n\x0f_semantic_shareB\x10\n\x0e_lexical_shareB\x13\n\x11_identifier_share\"\x90\x02\n\rChannelReport\x12\'\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x16.chunkstore.v1.Channel\x12,\n\x06status\x18\x02 \x01(\x0e\x32\x1c.chunkstore.v1.ChannelStatus\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\ncandidates\x18\x04 \x01(\x05\x12*\n\x07\x65lapsed\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x0erankable_count\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0b\x63hunk_count\x18\x07 \x01(\x03H\x01\x88\x01\x01\x42\x11\n\x0f_rankable_countB\x0e\n\x0c_chunk_count*\x83\x01\n\rRetrievalMode\x12\x1e\n\x1aRETRIEVAL_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15RETRIEVAL_MODE_HYBRID\x10\x01\x12\x1b\n\x17RETRIEVAL_MODE_SEMANTIC\x10\x02\x12\x1a\n\x16RETRIEVAL_MODE_LEXICAL\x10\x03*e\n\x07\x43hannel\x12\x17\n\x13\x43HANNEL_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43HANNEL_SEMANTIC\x10\x01\x12\x13\n\x0f\x43HANNEL_LEXICAL\x10\x02\x12\x16\n\x12\x43HANNEL_IDENTIFIER\x10\x03*\xca\x01\n\rChannelStatus\x12\x1e\n\x1a\x43HANNEL_STATUS_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43HANNEL_STATUS_ANSWERED\x10\x01\x12\x19\n\x15\x43HANNEL_STATUS_FAILED\x10\x02\x12!\n\x1d\x43HANNEL_STATUS_NOT_CONFIGURED\x10\x03\x12 \n\x1c\x43HANNEL_STATUS_NOT_REQUESTED\x10\x04\x12\x1c\n\x18\x43HANNEL_STATUS_TIMED_OUT\x10\x05*p\n\x0c\x46usionMethod\x12\x1d\n\x19\x46USION_METHOD_UNSPECIFIED\x10\x00\x12!\n\x1d\x46USION_METHOD_RECIPROCAL_RANK\x10\x01\x12\x1e\n\x1a\x46USION_METHOD_WEIGHTED_SUM\x10\x02\x32q\n\x10RetrievalService\x12]\n\x0eRetrieveChunks\x12$.chunkstore.v1.RetrieveChunksRequest\x1a%.chunkstore.v1.RetrieveChunksResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,26 +36,26 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'chunkstore.v1.retrieval_ser
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'ZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1'
-  _globals['_RETRIEVALMODE']._serialized_start=1821
-  _globals['_RETRIEVALMODE']._serialized_end=1952
-  _globals['_CHANNEL']._serialized_start=1954
-  _globals['_CHANNEL']._serialized_end=2055
-  _globals['_CHANNELSTATUS']._serialized_start=2058
-  _globals['_CHANNELSTATUS']._serialized_end=2260
-  _globals['_FUSIONMETHOD']._serialized_start=2262
-  _globals['_FUSIONMETHOD']._serialized_end=2374
-  _globals['_FUSION']._serialized_start=143
-  _globals['_FUSION']._serialized_end=246
-  _globals['_RETRIEVECHUNKSREQUEST']._serialized_start=249
-  _globals['_RETRIEVECHUNKSREQUEST']._serialized_end=716
-  _globals['_RETRIEVECHUNKSRESPONSE']._serialized_start=719
-  _globals['_RETRIEVECHUNKSRESPONSE']._serialized_end=988
-  _globals['_SOURCECONTEXT']._serialized_start=990
-  _globals['_SOURCECONTEXT']._serialized_end=1079
-  _globals['_SCOREDCHUNK']._serialized_start=1082
-  _globals['_SCOREDCHUNK']._serialized_end=1543
-  _globals['_CHANNELREPORT']._serialized_start=1546
-  _globals['_CHANNELREPORT']._serialized_end=1818
-  _globals['_RETRIEVALSERVICE']._serialized_start=2376
-  _globals['_RETRIEVALSERVICE']._serialized_end=2489
+  _globals['_RETRIEVALMODE']._serialized_start=1920
+  _globals['_RETRIEVALMODE']._serialized_end=2051
+  _globals['_CHANNEL']._serialized_start=2053
+  _globals['_CHANNEL']._serialized_end=2154
+  _globals['_CHANNELSTATUS']._serialized_start=2157
+  _globals['_CHANNELSTATUS']._serialized_end=2359
+  _globals['_FUSIONMETHOD']._serialized_start=2361
+  _globals['_FUSIONMETHOD']._serialized_end=2473
+  _globals['_FUSION']._serialized_start=176
+  _globals['_FUSION']._serialized_end=279
+  _globals['_RETRIEVECHUNKSREQUEST']._serialized_start=282
+  _globals['_RETRIEVECHUNKSREQUEST']._serialized_end=766
+  _globals['_RETRIEVECHUNKSRESPONSE']._serialized_start=769
+  _globals['_RETRIEVECHUNKSRESPONSE']._serialized_end=1038
+  _globals['_SOURCECONTEXT']._serialized_start=1040
+  _globals['_SOURCECONTEXT']._serialized_end=1129
+  _globals['_SCOREDCHUNK']._serialized_start=1132
+  _globals['_SCOREDCHUNK']._serialized_end=1642
+  _globals['_CHANNELREPORT']._serialized_start=1645
+  _globals['_CHANNELREPORT']._serialized_end=1917
+  _globals['_RETRIEVALSERVICE']._serialized_start=2475
+  _globals['_RETRIEVALSERVICE']._serialized_end=2588
 # @@protoc_insertion_point(module_scope)

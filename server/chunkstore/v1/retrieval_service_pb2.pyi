@@ -4,6 +4,7 @@ isort:skip_file
 Ranked retrieval."""
 
 from chunkstore.v1 import chunk_pb2 as _chunk_pb2
+from chunkstore.v1 import explanation_pb2 as _explanation_pb2
 from chunkstore.v1 import filter_pb2 as _filter_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -190,6 +191,7 @@ class RetrieveChunksRequest(_message.Message):
     FUSION_FIELD_NUMBER: _builtins.int
     CHANNEL_TIMEOUT_FIELD_NUMBER: _builtins.int
     REQUIRE_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
     NEIGHBORS_BEFORE_FIELD_NUMBER: _builtins.int
     NEIGHBORS_AFTER_FIELD_NUMBER: _builtins.int
     MAX_PER_SOURCE_FIELD_NUMBER: _builtins.int
@@ -204,6 +206,8 @@ class RetrieveChunksRequest(_message.Message):
     """Which channels to ask. Unspecified means hybrid."""
     include_embeddings: _builtins.bool
     """Whether to return the chunks' vectors."""
+    explain: _builtins.bool
+    """Whether to explain each chunk's scores by the query's terms."""
     neighbors_before: _builtins.int
     """How many chunks to return in contexts from before each chunk of the answer: those that stand next before it in its
     source. From 0 to 10; another number is INVALID_ARGUMENT.
@@ -219,8 +223,8 @@ class RetrieveChunksRequest(_message.Message):
     """
     page_token: _builtins.str
     """The next_page_token of an answer, to go on where that ended. All fields that say what is ranked must be as they were:
-    only k, include_embeddings, neighbors_before, neighbors_after, channel_timeout and require may differ. Empty: from
-    the top. A token of another request, tenant or server configuration is INVALID_ARGUMENT.
+    only k, include_embeddings, explain, neighbors_before, neighbors_after, channel_timeout and require may differ.
+    Empty: from the top. A token of another request, tenant or server configuration is INVALID_ARGUMENT.
     """
     @_builtins.property
     def query_vector(self) -> _chunk_pb2.Vector:
@@ -263,6 +267,7 @@ class RetrieveChunksRequest(_message.Message):
         fusion: Global___Fusion | None = ...,
         channel_timeout: _duration_pb2.Duration | None = ...,
         require: _abc.Iterable[Global___Channel.ValueType] | None = ...,
+        explain: _builtins.bool = ...,
         neighbors_before: _builtins.int = ...,
         neighbors_after: _builtins.int = ...,
         max_per_source: _builtins.int | None = ...,
@@ -270,7 +275,7 @@ class RetrieveChunksRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "_max_per_source", b"_max_per_source", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "k", b"k", "max_per_source", b"max_per_source", "query_vector", b"query_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "_max_per_source", b"_max_per_source", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "include_embeddings", b"include_embeddings", "k", b"k", "max_per_source", b"max_per_source", "mode", b"mode", "neighbors_after", b"neighbors_after", "neighbors_before", b"neighbors_before", "page_token", b"page_token", "query", b"query", "query_vector", b"query_vector", "require", b"require"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "_max_per_source", b"_max_per_source", "channel_timeout", b"channel_timeout", "explain", b"explain", "filter", b"filter", "fusion", b"fusion", "include_embeddings", b"include_embeddings", "k", b"k", "max_per_source", b"max_per_source", "mode", b"mode", "neighbors_after", b"neighbors_after", "neighbors_before", b"neighbors_before", "page_token", b"page_token", "query", b"query", "query_vector", b"query_vector", "require", b"require"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__k: _TypeAlias = _typing.Literal["k"]  # noqa: Y015
     _WhichOneofArgType__k: _TypeAlias = _typing.Literal["_k", b"_k"]  # noqa: Y015
@@ -399,6 +404,7 @@ class ScoredChunk(_message.Message):
     SEMANTIC_SHARE_FIELD_NUMBER: _builtins.int
     LEXICAL_SHARE_FIELD_NUMBER: _builtins.int
     IDENTIFIER_SHARE_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """Fused score: the sum of the channels' shares, to the bit, in the order of the Channel enum. It orders this answer
     and means nothing else; it is no similarity and not comparable between queries.
@@ -427,6 +433,10 @@ class ScoredChunk(_message.Message):
     def chunk(self) -> _chunk_pb2.Chunk:
         """The chunk."""
 
+    @_builtins.property
+    def explanation(self) -> _explanation_pb2.Explanation:
+        """Why it has its lexical and identifier scores; absent unless the request asks to explain."""
+
     def __init__(
         self,
         *,
@@ -441,10 +451,11 @@ class ScoredChunk(_message.Message):
         semantic_share: _builtins.float | None = ...,
         lexical_share: _builtins.float | None = ...,
         identifier_share: _builtins.float | None = ...,
+        explanation: _explanation_pb2.Explanation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_identifier", b"_identifier", "_identifier_rank", b"_identifier_rank", "_identifier_share", b"_identifier_share", "_lexical", b"_lexical", "_lexical_rank", b"_lexical_rank", "_lexical_share", b"_lexical_share", "_semantic", b"_semantic", "_semantic_rank", b"_semantic_rank", "_semantic_share", b"_semantic_share", "chunk", b"chunk", "identifier", b"identifier", "identifier_rank", b"identifier_rank", "identifier_share", b"identifier_share", "lexical", b"lexical", "lexical_rank", b"lexical_rank", "lexical_share", b"lexical_share", "semantic", b"semantic", "semantic_rank", b"semantic_rank", "semantic_share", b"semantic_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_identifier", b"_identifier", "_identifier_rank", b"_identifier_rank", "_identifier_share", b"_identifier_share", "_lexical", b"_lexical", "_lexical_rank", b"_lexical_rank", "_lexical_share", b"_lexical_share", "_semantic", b"_semantic", "_semantic_rank", b"_semantic_rank", "_semantic_share", b"_semantic_share", "chunk", b"chunk", "explanation", b"explanation", "identifier", b"identifier", "identifier_rank", b"identifier_rank", "identifier_share", b"identifier_share", "lexical", b"lexical", "lexical_rank", b"lexical_rank", "lexical_share", b"lexical_share", "semantic", b"semantic", "semantic_rank", b"semantic_rank", "semantic_share", b"semantic_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_identifier", b"_identifier", "_identifier_rank", b"_identifier_rank", "_identifier_share", b"_identifier_share", "_lexical", b"_lexical", "_lexical_rank", b"_lexical_rank", "_lexical_share", b"_lexical_share", "_semantic", b"_semantic", "_semantic_rank", b"_semantic_rank", "_semantic_share", b"_semantic_share", "chunk", b"chunk", "identifier", b"identifier", "identifier_rank", b"identifier_rank", "identifier_share", b"identifier_share", "lexical", b"lexical", "lexical_rank", b"lexical_rank", "lexical_share", b"lexical_share", "score", b"score", "semantic", b"semantic", "semantic_rank", b"semantic_rank", "semantic_share", b"semantic_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_identifier", b"_identifier", "_identifier_rank", b"_identifier_rank", "_identifier_share", b"_identifier_share", "_lexical", b"_lexical", "_lexical_rank", b"_lexical_rank", "_lexical_share", b"_lexical_share", "_semantic", b"_semantic", "_semantic_rank", b"_semantic_rank", "_semantic_share", b"_semantic_share", "chunk", b"chunk", "explanation", b"explanation", "identifier", b"identifier", "identifier_rank", b"identifier_rank", "identifier_share", b"identifier_share", "lexical", b"lexical", "lexical_rank", b"lexical_rank", "lexical_share", b"lexical_share", "score", b"score", "semantic", b"semantic", "semantic_rank", b"semantic_rank", "semantic_share", b"semantic_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__identifier: _TypeAlias = _typing.Literal["identifier"]  # noqa: Y015
     _WhichOneofArgType__identifier: _TypeAlias = _typing.Literal["_identifier", b"_identifier"]  # noqa: Y015

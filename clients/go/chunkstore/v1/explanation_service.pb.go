@@ -11,6 +11,7 @@ package chunkstorev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -22,6 +23,388 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// AbsenceReason says why a channel did not rank a chunk; of several reasons, the first of these.
+type AbsenceReason int32
+
+const (
+	// It did rank it.
+	AbsenceReason_ABSENCE_REASON_UNSPECIFIED AbsenceReason = 0
+	// The mode did not ask the channel, or (identifier channel) the query holds no identifier.
+	AbsenceReason_ABSENCE_REASON_NOT_REQUESTED AbsenceReason = 1
+	// The channel was asked and did not answer, for the report's status and reason.
+	AbsenceReason_ABSENCE_REASON_NOT_ANSWERED AbsenceReason = 2
+	// The chunk does not meet the filter; see unmet_conditions.
+	AbsenceReason_ABSENCE_REASON_FILTERED_OUT AbsenceReason = 3
+	// The chunk is not embedded (semantic channel).
+	AbsenceReason_ABSENCE_REASON_NOT_EMBEDDED AbsenceReason = 4
+	// The chunk holds none of the channel's terms (lexical and identifier channel).
+	AbsenceReason_ABSENCE_REASON_NO_SHARED_TERM AbsenceReason = 5
+	// The chunk scores, but channel_depth others (see GetStoreInfo) come before it.
+	AbsenceReason_ABSENCE_REASON_BELOW_POOL AbsenceReason = 6
+)
+
+// Enum value maps for AbsenceReason.
+var (
+	AbsenceReason_name = map[int32]string{
+		0: "ABSENCE_REASON_UNSPECIFIED",
+		1: "ABSENCE_REASON_NOT_REQUESTED",
+		2: "ABSENCE_REASON_NOT_ANSWERED",
+		3: "ABSENCE_REASON_FILTERED_OUT",
+		4: "ABSENCE_REASON_NOT_EMBEDDED",
+		5: "ABSENCE_REASON_NO_SHARED_TERM",
+		6: "ABSENCE_REASON_BELOW_POOL",
+	}
+	AbsenceReason_value = map[string]int32{
+		"ABSENCE_REASON_UNSPECIFIED":    0,
+		"ABSENCE_REASON_NOT_REQUESTED":  1,
+		"ABSENCE_REASON_NOT_ANSWERED":   2,
+		"ABSENCE_REASON_FILTERED_OUT":   3,
+		"ABSENCE_REASON_NOT_EMBEDDED":   4,
+		"ABSENCE_REASON_NO_SHARED_TERM": 5,
+		"ABSENCE_REASON_BELOW_POOL":     6,
+	}
+)
+
+func (x AbsenceReason) Enum() *AbsenceReason {
+	p := new(AbsenceReason)
+	*p = x
+	return p
+}
+
+func (x AbsenceReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AbsenceReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_chunkstore_v1_explanation_service_proto_enumTypes[0].Descriptor()
+}
+
+func (AbsenceReason) Type() protoreflect.EnumType {
+	return &file_chunkstore_v1_explanation_service_proto_enumTypes[0]
+}
+
+func (x AbsenceReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AbsenceReason.Descriptor instead.
+func (AbsenceReason) EnumDescriptor() ([]byte, []int) {
+	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{0}
+}
+
+// ExplainChunkRequest is a query and a chunk.
+type ExplainChunkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The query, as in RetrieveChunksRequest.
+	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	// The chunk's id: 64 lower-case hexadecimal digits.
+	ChunkId string `protobuf:"bytes,2,opt,name=chunk_id,json=chunkId,proto3" json:"chunk_id,omitempty"`
+	// Which channels to ask, as in RetrieveChunksRequest.
+	Mode RetrievalMode `protobuf:"varint,3,opt,name=mode,proto3,enum=chunkstore.v1.RetrievalMode" json:"mode,omitempty"`
+	// The query's vector, as in RetrieveChunksRequest.
+	QueryVector *Vector `protobuf:"bytes,4,opt,name=query_vector,json=queryVector,proto3" json:"query_vector,omitempty"`
+	// Which chunks may be in the answer, as in RetrieveChunksRequest. Absent: all.
+	Filter *Filter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
+	// How to fuse, as in RetrieveChunksRequest. Absent: by reciprocal rank.
+	Fusion *Fusion `protobuf:"bytes,6,opt,name=fusion,proto3" json:"fusion,omitempty"`
+	// How long each channel may take, as in RetrieveChunksRequest.
+	ChannelTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=channel_timeout,json=channelTimeout,proto3" json:"channel_timeout,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ExplainChunkRequest) Reset() {
+	*x = ExplainChunkRequest{}
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainChunkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainChunkRequest) ProtoMessage() {}
+
+func (x *ExplainChunkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainChunkRequest.ProtoReflect.Descriptor instead.
+func (*ExplainChunkRequest) Descriptor() ([]byte, []int) {
+	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ExplainChunkRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *ExplainChunkRequest) GetChunkId() string {
+	if x != nil {
+		return x.ChunkId
+	}
+	return ""
+}
+
+func (x *ExplainChunkRequest) GetMode() RetrievalMode {
+	if x != nil {
+		return x.Mode
+	}
+	return RetrievalMode_RETRIEVAL_MODE_UNSPECIFIED
+}
+
+func (x *ExplainChunkRequest) GetQueryVector() *Vector {
+	if x != nil {
+		return x.QueryVector
+	}
+	return nil
+}
+
+func (x *ExplainChunkRequest) GetFilter() *Filter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ExplainChunkRequest) GetFusion() *Fusion {
+	if x != nil {
+		return x.Fusion
+	}
+	return nil
+}
+
+func (x *ExplainChunkRequest) GetChannelTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.ChannelTimeout
+	}
+	return nil
+}
+
+// ExplainChunkResponse is the chunk's place in the ranking, all of one corpus revision.
+type ExplainChunkResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The chunk, without its vector.
+	Chunk *Chunk `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// Rank in the fused order, from 1. Absent where no channel ranked the chunk. Answers are cut at their k, so one above
+	// k is not among them.
+	Rank *int32 `protobuf:"varint,2,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	// Fused score. Absent where no channel ranked the chunk.
+	Score *float64 `protobuf:"fixed64,3,opt,name=score,proto3,oneof" json:"score,omitempty"`
+	// What each channel makes of the chunk, in the order of the Channel enum.
+	Channels []*ChannelExplanation `protobuf:"bytes,4,rep,name=channels,proto3" json:"channels,omitempty"`
+	// The conditions that keep the chunk from being ranked, as paths in the request: of all_of those that are not met and
+	// of none_of those that are, each as filter.all_of[1]; an any_of of which none is met as filter.any_of; filter for a
+	// single condition. Empty where the chunk meets the filter.
+	UnmetConditions []string `protobuf:"bytes,5,rep,name=unmet_conditions,json=unmetConditions,proto3" json:"unmet_conditions,omitempty"`
+	// The chunk's lexical scores by term.
+	Explanation *Explanation `protobuf:"bytes,6,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	// Whether a requested channel did not answer, so that the ranking lacks its opinion.
+	Partial bool `protobuf:"varint,7,opt,name=partial,proto3" json:"partial,omitempty"`
+	// The corpus revision that was ranked.
+	Revision int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How many chunks the corpus has.
+	ChunkCount int64 `protobuf:"varint,9,opt,name=chunk_count,json=chunkCount,proto3" json:"chunk_count,omitempty"`
+	// How many of them are embedded.
+	EmbeddedCount int64 `protobuf:"varint,10,opt,name=embedded_count,json=embeddedCount,proto3" json:"embedded_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainChunkResponse) Reset() {
+	*x = ExplainChunkResponse{}
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainChunkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainChunkResponse) ProtoMessage() {}
+
+func (x *ExplainChunkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainChunkResponse.ProtoReflect.Descriptor instead.
+func (*ExplainChunkResponse) Descriptor() ([]byte, []int) {
+	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ExplainChunkResponse) GetChunk() *Chunk {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *ExplainChunkResponse) GetRank() int32 {
+	if x != nil && x.Rank != nil {
+		return *x.Rank
+	}
+	return 0
+}
+
+func (x *ExplainChunkResponse) GetScore() float64 {
+	if x != nil && x.Score != nil {
+		return *x.Score
+	}
+	return 0
+}
+
+func (x *ExplainChunkResponse) GetChannels() []*ChannelExplanation {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+func (x *ExplainChunkResponse) GetUnmetConditions() []string {
+	if x != nil {
+		return x.UnmetConditions
+	}
+	return nil
+}
+
+func (x *ExplainChunkResponse) GetExplanation() *Explanation {
+	if x != nil {
+		return x.Explanation
+	}
+	return nil
+}
+
+func (x *ExplainChunkResponse) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+func (x *ExplainChunkResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ExplainChunkResponse) GetChunkCount() int64 {
+	if x != nil {
+		return x.ChunkCount
+	}
+	return 0
+}
+
+func (x *ExplainChunkResponse) GetEmbeddedCount() int64 {
+	if x != nil {
+		return x.EmbeddedCount
+	}
+	return 0
+}
+
+// ChannelExplanation is what one channel makes of the chunk.
+type ChannelExplanation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the channel did for this query.
+	Report *ChannelReport `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
+	// Rank in the channel, from 1. Absent where it did not rank the chunk, for the reason in absence.
+	Rank *int32 `protobuf:"varint,2,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	// The chunk's score in the channel, on its scale. Also set for a chunk that scores and was not ranked, being filtered
+	// out or below the pool. Absent where it scores nothing, which is not zero, or the channel did not answer.
+	Score *float64 `protobuf:"fixed64,3,opt,name=score,proto3,oneof" json:"score,omitempty"`
+	// What the channel gives to the fused score. Absent where it did not rank the chunk.
+	Share *float64 `protobuf:"fixed64,4,opt,name=share,proto3,oneof" json:"share,omitempty"`
+	// Why the channel did not rank the chunk; unspecified where it did.
+	Absence       AbsenceReason `protobuf:"varint,5,opt,name=absence,proto3,enum=chunkstore.v1.AbsenceReason" json:"absence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChannelExplanation) Reset() {
+	*x = ChannelExplanation{}
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChannelExplanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChannelExplanation) ProtoMessage() {}
+
+func (x *ChannelExplanation) ProtoReflect() protoreflect.Message {
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChannelExplanation.ProtoReflect.Descriptor instead.
+func (*ChannelExplanation) Descriptor() ([]byte, []int) {
+	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ChannelExplanation) GetReport() *ChannelReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+func (x *ChannelExplanation) GetRank() int32 {
+	if x != nil && x.Rank != nil {
+		return *x.Rank
+	}
+	return 0
+}
+
+func (x *ChannelExplanation) GetScore() float64 {
+	if x != nil && x.Score != nil {
+		return *x.Score
+	}
+	return 0
+}
+
+func (x *ChannelExplanation) GetShare() float64 {
+	if x != nil && x.Share != nil {
+		return *x.Share
+	}
+	return 0
+}
+
+func (x *ChannelExplanation) GetAbsence() AbsenceReason {
+	if x != nil {
+		return x.Absence
+	}
+	return AbsenceReason_ABSENCE_REASON_UNSPECIFIED
+}
 
 // AnalyzeRequest carries a text.
 type AnalyzeRequest struct {
@@ -35,7 +418,7 @@ type AnalyzeRequest struct {
 
 func (x *AnalyzeRequest) Reset() {
 	*x = AnalyzeRequest{}
-	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[0]
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +430,7 @@ func (x *AnalyzeRequest) String() string {
 func (*AnalyzeRequest) ProtoMessage() {}
 
 func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[0]
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +443,7 @@ func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRequest.ProtoReflect.Descriptor instead.
 func (*AnalyzeRequest) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{0}
+	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AnalyzeRequest) GetText() string {
@@ -88,7 +471,7 @@ type AnalyzeResponse struct {
 
 func (x *AnalyzeResponse) Reset() {
 	*x = AnalyzeResponse{}
-	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[1]
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -100,7 +483,7 @@ func (x *AnalyzeResponse) String() string {
 func (*AnalyzeResponse) ProtoMessage() {}
 
 func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[1]
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -113,7 +496,7 @@ func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeResponse.ProtoReflect.Descriptor instead.
 func (*AnalyzeResponse) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{1}
+	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AnalyzeResponse) GetTokens() []*Token {
@@ -159,7 +542,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[2]
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -171,7 +554,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[2]
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -184,7 +567,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{2}
+	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Token) GetTerm() string {
@@ -230,7 +613,7 @@ type AnalyzedTerm struct {
 
 func (x *AnalyzedTerm) Reset() {
 	*x = AnalyzedTerm{}
-	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[3]
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -242,7 +625,7 @@ func (x *AnalyzedTerm) String() string {
 func (*AnalyzedTerm) ProtoMessage() {}
 
 func (x *AnalyzedTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[3]
+	mi := &file_chunkstore_v1_explanation_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -255,7 +638,7 @@ func (x *AnalyzedTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzedTerm.ProtoReflect.Descriptor instead.
 func (*AnalyzedTerm) Descriptor() ([]byte, []int) {
-	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{3}
+	return file_chunkstore_v1_explanation_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AnalyzedTerm) GetTerm() string {
@@ -304,7 +687,39 @@ var File_chunkstore_v1_explanation_service_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_explanation_service_proto_rawDesc = "" +
 	"\n" +
-	"'chunkstore/v1/explanation_service.proto\x12\rchunkstore.v1\"$\n" +
+	"'chunkstore/v1/explanation_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1fchunkstore/v1/explanation.proto\x1a\x1achunkstore/v1/filter.proto\x1a%chunkstore/v1/retrieval_service.proto\x1a\x1egoogle/protobuf/duration.proto\"\xd4\x02\n" +
+	"\x13ExplainChunkRequest\x12\x14\n" +
+	"\x05query\x18\x01 \x01(\tR\x05query\x12\x19\n" +
+	"\bchunk_id\x18\x02 \x01(\tR\achunkId\x120\n" +
+	"\x04mode\x18\x03 \x01(\x0e2\x1c.chunkstore.v1.RetrievalModeR\x04mode\x128\n" +
+	"\fquery_vector\x18\x04 \x01(\v2\x15.chunkstore.v1.VectorR\vqueryVector\x12-\n" +
+	"\x06filter\x18\x05 \x01(\v2\x15.chunkstore.v1.FilterR\x06filter\x12-\n" +
+	"\x06fusion\x18\x06 \x01(\v2\x15.chunkstore.v1.FusionR\x06fusion\x12B\n" +
+	"\x0fchannel_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0echannelTimeout\"\xaf\x03\n" +
+	"\x14ExplainChunkResponse\x12*\n" +
+	"\x05chunk\x18\x01 \x01(\v2\x14.chunkstore.v1.ChunkR\x05chunk\x12\x17\n" +
+	"\x04rank\x18\x02 \x01(\x05H\x00R\x04rank\x88\x01\x01\x12\x19\n" +
+	"\x05score\x18\x03 \x01(\x01H\x01R\x05score\x88\x01\x01\x12=\n" +
+	"\bchannels\x18\x04 \x03(\v2!.chunkstore.v1.ChannelExplanationR\bchannels\x12)\n" +
+	"\x10unmet_conditions\x18\x05 \x03(\tR\x0funmetConditions\x12<\n" +
+	"\vexplanation\x18\x06 \x01(\v2\x1a.chunkstore.v1.ExplanationR\vexplanation\x12\x18\n" +
+	"\apartial\x18\a \x01(\bR\apartial\x12\x1a\n" +
+	"\brevision\x18\b \x01(\x03R\brevision\x12\x1f\n" +
+	"\vchunk_count\x18\t \x01(\x03R\n" +
+	"chunkCount\x12%\n" +
+	"\x0eembedded_count\x18\n" +
+	" \x01(\x03R\rembeddedCountB\a\n" +
+	"\x05_rankB\b\n" +
+	"\x06_score\"\xee\x01\n" +
+	"\x12ChannelExplanation\x124\n" +
+	"\x06report\x18\x01 \x01(\v2\x1c.chunkstore.v1.ChannelReportR\x06report\x12\x17\n" +
+	"\x04rank\x18\x02 \x01(\x05H\x00R\x04rank\x88\x01\x01\x12\x19\n" +
+	"\x05score\x18\x03 \x01(\x01H\x01R\x05score\x88\x01\x01\x12\x19\n" +
+	"\x05share\x18\x04 \x01(\x01H\x02R\x05share\x88\x01\x01\x126\n" +
+	"\aabsence\x18\x05 \x01(\x0e2\x1c.chunkstore.v1.AbsenceReasonR\aabsenceB\a\n" +
+	"\x05_rankB\b\n" +
+	"\x06_scoreB\b\n" +
+	"\x06_share\"$\n" +
 	"\x0eAnalyzeRequest\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"\xaf\x01\n" +
 	"\x0fAnalyzeResponse\x12,\n" +
@@ -326,8 +741,17 @@ const file_chunkstore_v1_explanation_service_proto_rawDesc = "" +
 	"query_term\x18\x05 \x01(\bR\tqueryTerm\x12\x1e\n" +
 	"\n" +
 	"identifier\x18\x06 \x01(\bR\n" +
-	"identifier2^\n" +
-	"\x12ExplanationService\x12H\n" +
+	"identifier*\xf6\x01\n" +
+	"\rAbsenceReason\x12\x1e\n" +
+	"\x1aABSENCE_REASON_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cABSENCE_REASON_NOT_REQUESTED\x10\x01\x12\x1f\n" +
+	"\x1bABSENCE_REASON_NOT_ANSWERED\x10\x02\x12\x1f\n" +
+	"\x1bABSENCE_REASON_FILTERED_OUT\x10\x03\x12\x1f\n" +
+	"\x1bABSENCE_REASON_NOT_EMBEDDED\x10\x04\x12!\n" +
+	"\x1dABSENCE_REASON_NO_SHARED_TERM\x10\x05\x12\x1d\n" +
+	"\x19ABSENCE_REASON_BELOW_POOL\x10\x062\xb7\x01\n" +
+	"\x12ExplanationService\x12W\n" +
+	"\fExplainChunk\x12\".chunkstore.v1.ExplainChunkRequest\x1a#.chunkstore.v1.ExplainChunkResponse\x12H\n" +
 	"\aAnalyze\x12\x1d.chunkstore.v1.AnalyzeRequest\x1a\x1e.chunkstore.v1.AnalyzeResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3"
 
 var (
@@ -342,23 +766,48 @@ func file_chunkstore_v1_explanation_service_proto_rawDescGZIP() []byte {
 	return file_chunkstore_v1_explanation_service_proto_rawDescData
 }
 
-var file_chunkstore_v1_explanation_service_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_chunkstore_v1_explanation_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_chunkstore_v1_explanation_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_chunkstore_v1_explanation_service_proto_goTypes = []any{
-	(*AnalyzeRequest)(nil),  // 0: chunkstore.v1.AnalyzeRequest
-	(*AnalyzeResponse)(nil), // 1: chunkstore.v1.AnalyzeResponse
-	(*Token)(nil),           // 2: chunkstore.v1.Token
-	(*AnalyzedTerm)(nil),    // 3: chunkstore.v1.AnalyzedTerm
+	(AbsenceReason)(0),           // 0: chunkstore.v1.AbsenceReason
+	(*ExplainChunkRequest)(nil),  // 1: chunkstore.v1.ExplainChunkRequest
+	(*ExplainChunkResponse)(nil), // 2: chunkstore.v1.ExplainChunkResponse
+	(*ChannelExplanation)(nil),   // 3: chunkstore.v1.ChannelExplanation
+	(*AnalyzeRequest)(nil),       // 4: chunkstore.v1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),      // 5: chunkstore.v1.AnalyzeResponse
+	(*Token)(nil),                // 6: chunkstore.v1.Token
+	(*AnalyzedTerm)(nil),         // 7: chunkstore.v1.AnalyzedTerm
+	(RetrievalMode)(0),           // 8: chunkstore.v1.RetrievalMode
+	(*Vector)(nil),               // 9: chunkstore.v1.Vector
+	(*Filter)(nil),               // 10: chunkstore.v1.Filter
+	(*Fusion)(nil),               // 11: chunkstore.v1.Fusion
+	(*durationpb.Duration)(nil),  // 12: google.protobuf.Duration
+	(*Chunk)(nil),                // 13: chunkstore.v1.Chunk
+	(*Explanation)(nil),          // 14: chunkstore.v1.Explanation
+	(*ChannelReport)(nil),        // 15: chunkstore.v1.ChannelReport
 }
 var file_chunkstore_v1_explanation_service_proto_depIdxs = []int32{
-	2, // 0: chunkstore.v1.AnalyzeResponse.tokens:type_name -> chunkstore.v1.Token
-	3, // 1: chunkstore.v1.AnalyzeResponse.terms:type_name -> chunkstore.v1.AnalyzedTerm
-	0, // 2: chunkstore.v1.ExplanationService.Analyze:input_type -> chunkstore.v1.AnalyzeRequest
-	1, // 3: chunkstore.v1.ExplanationService.Analyze:output_type -> chunkstore.v1.AnalyzeResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	8,  // 0: chunkstore.v1.ExplainChunkRequest.mode:type_name -> chunkstore.v1.RetrievalMode
+	9,  // 1: chunkstore.v1.ExplainChunkRequest.query_vector:type_name -> chunkstore.v1.Vector
+	10, // 2: chunkstore.v1.ExplainChunkRequest.filter:type_name -> chunkstore.v1.Filter
+	11, // 3: chunkstore.v1.ExplainChunkRequest.fusion:type_name -> chunkstore.v1.Fusion
+	12, // 4: chunkstore.v1.ExplainChunkRequest.channel_timeout:type_name -> google.protobuf.Duration
+	13, // 5: chunkstore.v1.ExplainChunkResponse.chunk:type_name -> chunkstore.v1.Chunk
+	3,  // 6: chunkstore.v1.ExplainChunkResponse.channels:type_name -> chunkstore.v1.ChannelExplanation
+	14, // 7: chunkstore.v1.ExplainChunkResponse.explanation:type_name -> chunkstore.v1.Explanation
+	15, // 8: chunkstore.v1.ChannelExplanation.report:type_name -> chunkstore.v1.ChannelReport
+	0,  // 9: chunkstore.v1.ChannelExplanation.absence:type_name -> chunkstore.v1.AbsenceReason
+	6,  // 10: chunkstore.v1.AnalyzeResponse.tokens:type_name -> chunkstore.v1.Token
+	7,  // 11: chunkstore.v1.AnalyzeResponse.terms:type_name -> chunkstore.v1.AnalyzedTerm
+	1,  // 12: chunkstore.v1.ExplanationService.ExplainChunk:input_type -> chunkstore.v1.ExplainChunkRequest
+	4,  // 13: chunkstore.v1.ExplanationService.Analyze:input_type -> chunkstore.v1.AnalyzeRequest
+	2,  // 14: chunkstore.v1.ExplanationService.ExplainChunk:output_type -> chunkstore.v1.ExplainChunkResponse
+	5,  // 15: chunkstore.v1.ExplanationService.Analyze:output_type -> chunkstore.v1.AnalyzeResponse
+	14, // [14:16] is the sub-list for method output_type
+	12, // [12:14] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_explanation_service_proto_init() }
@@ -366,18 +815,25 @@ func file_chunkstore_v1_explanation_service_proto_init() {
 	if File_chunkstore_v1_explanation_service_proto != nil {
 		return
 	}
+	file_chunkstore_v1_chunk_proto_init()
+	file_chunkstore_v1_explanation_proto_init()
+	file_chunkstore_v1_filter_proto_init()
+	file_chunkstore_v1_retrieval_service_proto_init()
+	file_chunkstore_v1_explanation_service_proto_msgTypes[1].OneofWrappers = []any{}
+	file_chunkstore_v1_explanation_service_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chunkstore_v1_explanation_service_proto_rawDesc), len(file_chunkstore_v1_explanation_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   4,
+			NumEnums:      1,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_chunkstore_v1_explanation_service_proto_goTypes,
 		DependencyIndexes: file_chunkstore_v1_explanation_service_proto_depIdxs,
+		EnumInfos:         file_chunkstore_v1_explanation_service_proto_enumTypes,
 		MessageInfos:      file_chunkstore_v1_explanation_service_proto_msgTypes,
 	}.Build()
 	File_chunkstore_v1_explanation_service_proto = out.File

@@ -21,15 +21,23 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ExplanationService_Analyze_FullMethodName = "/chunkstore.v1.ExplanationService/Analyze"
+	ExplanationService_ExplainChunk_FullMethodName = "/chunkstore.v1.ExplanationService/ExplainChunk"
+	ExplanationService_Analyze_FullMethodName      = "/chunkstore.v1.ExplanationService/Analyze"
 )
 
 // ExplanationServiceClient is the client API for ExplanationService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ExplanationService explains what the store makes of texts.
+// ExplanationService explains what the store makes of queries and texts.
 type ExplanationServiceClient interface {
+	// ExplainChunk tells where one chunk is in the ranking of a query, in each channel and when fused, or why it is not
+	// there. It ranks as RetrieveChunks does for the same fields: a chunk that is ranked has the scores, ranks and shares
+	// that an answer of every chunk in the pool (channel_depth of each channel; see GetStoreInfo) would give it.
+	//
+	// Errors: NOT_FOUND (CHUNK_NOT_FOUND) for a chunk that the tenant does not have; INVALID_ARGUMENT for a malformed
+	// chunk_id; and those of RetrieveChunks for the same fields.
+	ExplainChunk(ctx context.Context, in *ExplainChunkRequest, opts ...grpc.CallOption) (*ExplainChunkResponse, error)
 	// Analyze returns the terms of a text under the store's analyzer, in how many of the tenant's chunks each occurs, and
 	// which of them the text would ask for if it were a query. Nothing is stored.
 	//
@@ -46,6 +54,16 @@ func NewExplanationServiceClient(cc grpc.ClientConnInterface) ExplanationService
 	return &explanationServiceClient{cc}
 }
 
+func (c *explanationServiceClient) ExplainChunk(ctx context.Context, in *ExplainChunkRequest, opts ...grpc.CallOption) (*ExplainChunkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainChunkResponse)
+	err := c.cc.Invoke(ctx, ExplanationService_ExplainChunk_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *explanationServiceClient) Analyze(ctx context.Context, in *AnalyzeRequest, opts ...grpc.CallOption) (*AnalyzeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AnalyzeResponse)
@@ -60,8 +78,15 @@ func (c *explanationServiceClient) Analyze(ctx context.Context, in *AnalyzeReque
 // All implementations must embed UnimplementedExplanationServiceServer
 // for forward compatibility.
 //
-// ExplanationService explains what the store makes of texts.
+// ExplanationService explains what the store makes of queries and texts.
 type ExplanationServiceServer interface {
+	// ExplainChunk tells where one chunk is in the ranking of a query, in each channel and when fused, or why it is not
+	// there. It ranks as RetrieveChunks does for the same fields: a chunk that is ranked has the scores, ranks and shares
+	// that an answer of every chunk in the pool (channel_depth of each channel; see GetStoreInfo) would give it.
+	//
+	// Errors: NOT_FOUND (CHUNK_NOT_FOUND) for a chunk that the tenant does not have; INVALID_ARGUMENT for a malformed
+	// chunk_id; and those of RetrieveChunks for the same fields.
+	ExplainChunk(context.Context, *ExplainChunkRequest) (*ExplainChunkResponse, error)
 	// Analyze returns the terms of a text under the store's analyzer, in how many of the tenant's chunks each occurs, and
 	// which of them the text would ask for if it were a query. Nothing is stored.
 	//
@@ -78,6 +103,9 @@ type ExplanationServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedExplanationServiceServer struct{}
 
+func (UnimplementedExplanationServiceServer) ExplainChunk(context.Context, *ExplainChunkRequest) (*ExplainChunkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainChunk not implemented")
+}
 func (UnimplementedExplanationServiceServer) Analyze(context.Context, *AnalyzeRequest) (*AnalyzeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Analyze not implemented")
 }
@@ -100,6 +128,24 @@ func RegisterExplanationServiceServer(s grpc.ServiceRegistrar, srv ExplanationSe
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&ExplanationService_ServiceDesc, srv)
+}
+
+func _ExplanationService_ExplainChunk_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainChunkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExplanationServiceServer).ExplainChunk(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExplanationService_ExplainChunk_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExplanationServiceServer).ExplainChunk(ctx, req.(*ExplainChunkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _ExplanationService_Analyze_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -127,6 +173,10 @@ var ExplanationService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "chunkstore.v1.ExplanationService",
 	HandlerType: (*ExplanationServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ExplainChunk",
+			Handler:    _ExplanationService_ExplainChunk_Handler,
+		},
 		{
 			MethodName: "Analyze",
 			Handler:    _ExplanationService_Analyze_Handler,

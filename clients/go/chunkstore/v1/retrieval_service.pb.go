@@ -342,6 +342,8 @@ type RetrieveChunksRequest struct {
 	// of a partial answer. A channel that this query does not ask for, by its mode or because it holds no identifier, is
 	// INVALID_ARGUMENT.
 	Require []Channel `protobuf:"varint,9,rep,packed,name=require,proto3,enum=chunkstore.v1.Channel" json:"require,omitempty"`
+	// Whether to explain each chunk's scores by the query's terms.
+	Explain bool `protobuf:"varint,12,opt,name=explain,proto3" json:"explain,omitempty"`
 	// How many chunks to return in contexts from before each chunk of the answer: those that stand next before it in its
 	// source. From 0 to 10; another number is INVALID_ARGUMENT.
 	NeighborsBefore int32 `protobuf:"varint,13,opt,name=neighbors_before,json=neighborsBefore,proto3" json:"neighbors_before,omitempty"`
@@ -353,8 +355,8 @@ type RetrieveChunksRequest struct {
 	// number. Below 1 is INVALID_ARGUMENT.
 	MaxPerSource *int32 `protobuf:"varint,15,opt,name=max_per_source,json=maxPerSource,proto3,oneof" json:"max_per_source,omitempty"`
 	// The next_page_token of an answer, to go on where that ended. All fields that say what is ranked must be as they were:
-	// only k, include_embeddings, neighbors_before, neighbors_after, channel_timeout and require may differ. Empty: from
-	// the top. A token of another request, tenant or server configuration is INVALID_ARGUMENT.
+	// only k, include_embeddings, explain, neighbors_before, neighbors_after, channel_timeout and require may differ.
+	// Empty: from the top. A token of another request, tenant or server configuration is INVALID_ARGUMENT.
 	PageToken     string `protobuf:"bytes,16,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -451,6 +453,13 @@ func (x *RetrieveChunksRequest) GetRequire() []Channel {
 		return x.Require
 	}
 	return nil
+}
+
+func (x *RetrieveChunksRequest) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
 }
 
 func (x *RetrieveChunksRequest) GetNeighborsBefore() int32 {
@@ -687,8 +696,10 @@ type ScoredChunk struct {
 	// What the identifier channel gives to the fused score: 2 for each telling identifier that the chunk holds, so 0 for
 	// one that holds none but common identifiers. Absent where it did not rank this chunk.
 	IdentifierShare *float64 `protobuf:"fixed64,11,opt,name=identifier_share,json=identifierShare,proto3,oneof" json:"identifier_share,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Why it has its lexical and identifier scores; absent unless the request asks to explain.
+	Explanation   *Explanation `protobuf:"bytes,16,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ScoredChunk) Reset() {
@@ -796,6 +807,13 @@ func (x *ScoredChunk) GetIdentifierShare() float64 {
 		return *x.IdentifierShare
 	}
 	return 0
+}
+
+func (x *ScoredChunk) GetExplanation() *Explanation {
+	if x != nil {
+		return x.Explanation
+	}
+	return nil
 }
 
 // ChannelReport says what one channel did for this answer.
@@ -906,11 +924,11 @@ var File_chunkstore_v1_retrieval_service_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\n" +
-	"%chunkstore/v1/retrieval_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1achunkstore/v1/filter.proto\x1a\x1egoogle/protobuf/duration.proto\"\x7f\n" +
+	"%chunkstore/v1/retrieval_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1fchunkstore/v1/explanation.proto\x1a\x1achunkstore/v1/filter.proto\x1a\x1egoogle/protobuf/duration.proto\"\x7f\n" +
 	"\x06Fusion\x123\n" +
 	"\x06method\x18\x01 \x01(\x0e2\x1b.chunkstore.v1.FusionMethodR\x06method\x12,\n" +
 	"\x0fsemantic_weight\x18\x02 \x01(\x01H\x00R\x0esemanticWeight\x88\x01\x01B\x12\n" +
-	"\x10_semantic_weight\"\xe6\x04\n" +
+	"\x10_semantic_weight\"\x80\x05\n" +
 	"\x15RetrieveChunksRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x11\n" +
 	"\x01k\x18\x02 \x01(\x05H\x00R\x01k\x88\x01\x01\x120\n" +
@@ -920,7 +938,8 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\x06filter\x18\x06 \x01(\v2\x15.chunkstore.v1.FilterR\x06filter\x12-\n" +
 	"\x06fusion\x18\a \x01(\v2\x15.chunkstore.v1.FusionR\x06fusion\x12B\n" +
 	"\x0fchannel_timeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\x0echannelTimeout\x120\n" +
-	"\arequire\x18\t \x03(\x0e2\x16.chunkstore.v1.ChannelR\arequire\x12)\n" +
+	"\arequire\x18\t \x03(\x0e2\x16.chunkstore.v1.ChannelR\arequire\x12\x18\n" +
+	"\aexplain\x18\f \x01(\bR\aexplain\x12)\n" +
 	"\x10neighbors_before\x18\r \x01(\x05R\x0fneighborsBefore\x12'\n" +
 	"\x0fneighbors_after\x18\x0e \x01(\x05R\x0eneighborsAfter\x12)\n" +
 	"\x0emax_per_source\x18\x0f \x01(\x05H\x01R\fmaxPerSource\x88\x01\x01\x12\x1d\n" +
@@ -941,7 +960,7 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\rSourceContext\x12\x1b\n" +
 	"\tsource_id\x18\x01 \x01(\tR\bsourceId\x12,\n" +
 	"\x06chunks\x18\x02 \x03(\v2\x14.chunkstore.v1.ChunkR\x06chunks\x12\x17\n" +
-	"\ahit_ids\x18\x03 \x03(\tR\x06hitIds\"\xd3\x04\n" +
+	"\ahit_ids\x18\x03 \x03(\tR\x06hitIds\"\x91\x05\n" +
 	"\vScoredChunk\x12*\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x14.chunkstore.v1.ChunkR\x05chunk\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x01R\x05score\x12\x1f\n" +
@@ -956,7 +975,8 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\x0esemantic_share\x18\t \x01(\x01H\x06R\rsemanticShare\x88\x01\x01\x12(\n" +
 	"\rlexical_share\x18\n" +
 	" \x01(\x01H\aR\flexicalShare\x88\x01\x01\x12.\n" +
-	"\x10identifier_share\x18\v \x01(\x01H\bR\x0fidentifierShare\x88\x01\x01B\v\n" +
+	"\x10identifier_share\x18\v \x01(\x01H\bR\x0fidentifierShare\x88\x01\x01\x12<\n" +
+	"\vexplanation\x18\x10 \x01(\v2\x1a.chunkstore.v1.ExplanationR\vexplanationB\v\n" +
 	"\t_semanticB\n" +
 	"\n" +
 	"\b_lexicalB\x10\n" +
@@ -1033,6 +1053,7 @@ var file_chunkstore_v1_retrieval_service_proto_goTypes = []any{
 	(*Filter)(nil),                 // 11: chunkstore.v1.Filter
 	(*durationpb.Duration)(nil),    // 12: google.protobuf.Duration
 	(*Chunk)(nil),                  // 13: chunkstore.v1.Chunk
+	(*Explanation)(nil),            // 14: chunkstore.v1.Explanation
 }
 var file_chunkstore_v1_retrieval_service_proto_depIdxs = []int32{
 	3,  // 0: chunkstore.v1.Fusion.method:type_name -> chunkstore.v1.FusionMethod
@@ -1047,16 +1068,17 @@ var file_chunkstore_v1_retrieval_service_proto_depIdxs = []int32{
 	7,  // 9: chunkstore.v1.RetrieveChunksResponse.contexts:type_name -> chunkstore.v1.SourceContext
 	13, // 10: chunkstore.v1.SourceContext.chunks:type_name -> chunkstore.v1.Chunk
 	13, // 11: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
-	1,  // 12: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
-	2,  // 13: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
-	12, // 14: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
-	5,  // 15: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
-	6,  // 16: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
-	16, // [16:17] is the sub-list for method output_type
-	15, // [15:16] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	14, // 12: chunkstore.v1.ScoredChunk.explanation:type_name -> chunkstore.v1.Explanation
+	1,  // 13: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
+	2,  // 14: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
+	12, // 15: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
+	5,  // 16: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
+	6,  // 17: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
+	17, // [17:18] is the sub-list for method output_type
+	16, // [16:17] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_retrieval_service_proto_init() }
@@ -1065,6 +1087,7 @@ func file_chunkstore_v1_retrieval_service_proto_init() {
 		return
 	}
 	file_chunkstore_v1_chunk_proto_init()
+	file_chunkstore_v1_explanation_proto_init()
 	file_chunkstore_v1_filter_proto_init()
 	file_chunkstore_v1_retrieval_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_chunkstore_v1_retrieval_service_proto_msgTypes[1].OneofWrappers = []any{}

@@ -4,15 +4,225 @@
 
 // Why an answer is as it is.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Chunk, Vector } from "./chunk_pb";
+import { file_chunkstore_v1_chunk } from "./chunk_pb";
+import type { Explanation } from "./explanation_pb";
+import { file_chunkstore_v1_explanation } from "./explanation_pb";
+import type { Filter } from "./filter_pb";
+import { file_chunkstore_v1_filter } from "./filter_pb";
+import type { ChannelReport, Fusion, RetrievalMode } from "./retrieval_service_pb";
+import { file_chunkstore_v1_retrieval_service } from "./retrieval_service_pb";
+import type { Duration } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file chunkstore/v1/explanation_service.proto.
  */
 export const file_chunkstore_v1_explanation_service: GenFile = /*@__PURE__*/
-  fileDesc("CidjaHVua3N0b3JlL3YxL2V4cGxhbmF0aW9uX3NlcnZpY2UucHJvdG8SDWNodW5rc3RvcmUudjEiHgoOQW5hbHl6ZVJlcXVlc3QSDAoEdGV4dBgBIAEoCSKKAQoPQW5hbHl6ZVJlc3BvbnNlEiQKBnRva2VucxgBIAMoCzIULmNodW5rc3RvcmUudjEuVG9rZW4SKgoFdGVybXMYAiADKAsyGy5jaHVua3N0b3JlLnYxLkFuYWx5emVkVGVybRITCgtjaHVua19jb3VudBgDIAEoAxIQCghyZXZpc2lvbhgEIAEoAyIxCgVUb2tlbhIMCgR0ZXJtGAEgASgJEg0KBXN0YXJ0GAIgASgFEgsKA2VuZBgDIAEoBSKAAQoMQW5hbHl6ZWRUZXJtEgwKBHRlcm0YASABKAkSEQoJZnJlcXVlbmN5GAIgASgFEhoKEmRvY3VtZW50X2ZyZXF1ZW5jeRgDIAEoAxILCgNpZGYYBCABKAESEgoKcXVlcnlfdGVybRgFIAEoCBISCgppZGVudGlmaWVyGAYgASgIMl4KEkV4cGxhbmF0aW9uU2VydmljZRJICgdBbmFseXplEh0uY2h1bmtzdG9yZS52MS5BbmFseXplUmVxdWVzdBoeLmNodW5rc3RvcmUudjEuQW5hbHl6ZVJlc3BvbnNlQkhaRmdpdGh1Yi5jb20vY2h1bmtzdG9yZS9jaHVua3N0b3JlL2NsaWVudHMvZ28vY2h1bmtzdG9yZS92MTtjaHVua3N0b3JldjFiBnByb3RvMw");
+  fileDesc("CidjaHVua3N0b3JlL3YxL2V4cGxhbmF0aW9uX3NlcnZpY2UucHJvdG8SDWNodW5rc3RvcmUudjEikQIKE0V4cGxhaW5DaHVua1JlcXVlc3QSDQoFcXVlcnkYASABKAkSEAoIY2h1bmtfaWQYAiABKAkSKgoEbW9kZRgDIAEoDjIcLmNodW5rc3RvcmUudjEuUmV0cmlldmFsTW9kZRIrCgxxdWVyeV92ZWN0b3IYBCABKAsyFS5jaHVua3N0b3JlLnYxLlZlY3RvchIlCgZmaWx0ZXIYBSABKAsyFS5jaHVua3N0b3JlLnYxLkZpbHRlchIlCgZmdXNpb24YBiABKAsyFS5jaHVua3N0b3JlLnYxLkZ1c2lvbhIyCg9jaGFubmVsX3RpbWVvdXQYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ixQIKFEV4cGxhaW5DaHVua1Jlc3BvbnNlEiMKBWNodW5rGAEgASgLMhQuY2h1bmtzdG9yZS52MS5DaHVuaxIRCgRyYW5rGAIgASgFSACIAQESEgoFc2NvcmUYAyABKAFIAYgBARIzCghjaGFubmVscxgEIAMoCzIhLmNodW5rc3RvcmUudjEuQ2hhbm5lbEV4cGxhbmF0aW9uEhgKEHVubWV0X2NvbmRpdGlvbnMYBSADKAkSLwoLZXhwbGFuYXRpb24YBiABKAsyGi5jaHVua3N0b3JlLnYxLkV4cGxhbmF0aW9uEg8KB3BhcnRpYWwYByABKAgSEAoIcmV2aXNpb24YCCABKAMSEwoLY2h1bmtfY291bnQYCSABKAMSFgoOZW1iZWRkZWRfY291bnQYCiABKANCBwoFX3JhbmtCCAoGX3Njb3JlIskBChJDaGFubmVsRXhwbGFuYXRpb24SLAoGcmVwb3J0GAEgASgLMhwuY2h1bmtzdG9yZS52MS5DaGFubmVsUmVwb3J0EhEKBHJhbmsYAiABKAVIAIgBARISCgVzY29yZRgDIAEoAUgBiAEBEhIKBXNoYXJlGAQgASgBSAKIAQESLQoHYWJzZW5jZRgFIAEoDjIcLmNodW5rc3RvcmUudjEuQWJzZW5jZVJlYXNvbkIHCgVfcmFua0IICgZfc2NvcmVCCAoGX3NoYXJlIh4KDkFuYWx5emVSZXF1ZXN0EgwKBHRleHQYASABKAkiigEKD0FuYWx5emVSZXNwb25zZRIkCgZ0b2tlbnMYASADKAsyFC5jaHVua3N0b3JlLnYxLlRva2VuEioKBXRlcm1zGAIgAygLMhsuY2h1bmtzdG9yZS52MS5BbmFseXplZFRlcm0SEwoLY2h1bmtfY291bnQYAyABKAMSEAoIcmV2aXNpb24YBCABKAMiMQoFVG9rZW4SDAoEdGVybRgBIAEoCRINCgVzdGFydBgCIAEoBRILCgNlbmQYAyABKAUigAEKDEFuYWx5emVkVGVybRIMCgR0ZXJtGAEgASgJEhEKCWZyZXF1ZW5jeRgCIAEoBRIaChJkb2N1bWVudF9mcmVxdWVuY3kYAyABKAMSCwoDaWRmGAQgASgBEhIKCnF1ZXJ5X3Rlcm0YBSABKAgSEgoKaWRlbnRpZmllchgGIAEoCCr2AQoNQWJzZW5jZVJlYXNvbhIeChpBQlNFTkNFX1JFQVNPTl9VTlNQRUNJRklFRBAAEiAKHEFCU0VOQ0VfUkVBU09OX05PVF9SRVFVRVNURUQQARIfChtBQlNFTkNFX1JFQVNPTl9OT1RfQU5TV0VSRUQQAhIfChtBQlNFTkNFX1JFQVNPTl9GSUxURVJFRF9PVVQQAxIfChtBQlNFTkNFX1JFQVNPTl9OT1RfRU1CRURERUQQBBIhCh1BQlNFTkNFX1JFQVNPTl9OT19TSEFSRURfVEVSTRAFEh0KGUFCU0VOQ0VfUkVBU09OX0JFTE9XX1BPT0wQBjK3AQoSRXhwbGFuYXRpb25TZXJ2aWNlElcKDEV4cGxhaW5DaHVuaxIiLmNodW5rc3RvcmUudjEuRXhwbGFpbkNodW5rUmVxdWVzdBojLmNodW5rc3RvcmUudjEuRXhwbGFpbkNodW5rUmVzcG9uc2USSAoHQW5hbHl6ZRIdLmNodW5rc3RvcmUudjEuQW5hbHl6ZVJlcXVlc3QaHi5jaHVua3N0b3JlLnYxLkFuYWx5emVSZXNwb25zZUJIWkZnaXRodWIuY29tL2NodW5rc3RvcmUvY2h1bmtzdG9yZS9jbGllbnRzL2dvL2NodW5rc3RvcmUvdjE7Y2h1bmtzdG9yZXYxYgZwcm90bzM", [file_chunkstore_v1_chunk, file_chunkstore_v1_explanation, file_chunkstore_v1_filter, file_chunkstore_v1_retrieval_service, file_google_protobuf_duration]);
+
+/**
+ * ExplainChunkRequest is a query and a chunk.
+ *
+ * @generated from message chunkstore.v1.ExplainChunkRequest
+ */
+export type ExplainChunkRequest = Message<"chunkstore.v1.ExplainChunkRequest"> & {
+  /**
+   * The query, as in RetrieveChunksRequest.
+   *
+   * @generated from field: string query = 1;
+   */
+  query: string;
+
+  /**
+   * The chunk's id: 64 lower-case hexadecimal digits.
+   *
+   * @generated from field: string chunk_id = 2;
+   */
+  chunkId: string;
+
+  /**
+   * Which channels to ask, as in RetrieveChunksRequest.
+   *
+   * @generated from field: chunkstore.v1.RetrievalMode mode = 3;
+   */
+  mode: RetrievalMode;
+
+  /**
+   * The query's vector, as in RetrieveChunksRequest.
+   *
+   * @generated from field: chunkstore.v1.Vector query_vector = 4;
+   */
+  queryVector?: Vector | undefined;
+
+  /**
+   * Which chunks may be in the answer, as in RetrieveChunksRequest. Absent: all.
+   *
+   * @generated from field: chunkstore.v1.Filter filter = 5;
+   */
+  filter?: Filter | undefined;
+
+  /**
+   * How to fuse, as in RetrieveChunksRequest. Absent: by reciprocal rank.
+   *
+   * @generated from field: chunkstore.v1.Fusion fusion = 6;
+   */
+  fusion?: Fusion | undefined;
+
+  /**
+   * How long each channel may take, as in RetrieveChunksRequest.
+   *
+   * @generated from field: google.protobuf.Duration channel_timeout = 7;
+   */
+  channelTimeout?: Duration | undefined;
+};
+
+/**
+ * Describes the message chunkstore.v1.ExplainChunkRequest.
+ * Use `create(ExplainChunkRequestSchema)` to create a new message.
+ */
+export const ExplainChunkRequestSchema: GenMessage<ExplainChunkRequest> = /*@__PURE__*/
+  messageDesc(file_chunkstore_v1_explanation_service, 0);
+
+/**
+ * ExplainChunkResponse is the chunk's place in the ranking, all of one corpus revision.
+ *
+ * @generated from message chunkstore.v1.ExplainChunkResponse
+ */
+export type ExplainChunkResponse = Message<"chunkstore.v1.ExplainChunkResponse"> & {
+  /**
+   * The chunk, without its vector.
+   *
+   * @generated from field: chunkstore.v1.Chunk chunk = 1;
+   */
+  chunk?: Chunk | undefined;
+
+  /**
+   * Rank in the fused order, from 1. Absent where no channel ranked the chunk. Answers are cut at their k, so one above
+   * k is not among them.
+   *
+   * @generated from field: optional int32 rank = 2;
+   */
+  rank?: number | undefined;
+
+  /**
+   * Fused score. Absent where no channel ranked the chunk.
+   *
+   * @generated from field: optional double score = 3;
+   */
+  score?: number | undefined;
+
+  /**
+   * What each channel makes of the chunk, in the order of the Channel enum.
+   *
+   * @generated from field: repeated chunkstore.v1.ChannelExplanation channels = 4;
+   */
+  channels: ChannelExplanation[];
+
+  /**
+   * The conditions that keep the chunk from being ranked, as paths in the request: of all_of those that are not met and
+   * of none_of those that are, each as filter.all_of[1]; an any_of of which none is met as filter.any_of; filter for a
+   * single condition. Empty where the chunk meets the filter.
+   *
+   * @generated from field: repeated string unmet_conditions = 5;
+   */
+  unmetConditions: string[];
+
+  /**
+   * The chunk's lexical scores by term.
+   *
+   * @generated from field: chunkstore.v1.Explanation explanation = 6;
+   */
+  explanation?: Explanation | undefined;
+
+  /**
+   * Whether a requested channel did not answer, so that the ranking lacks its opinion.
+   *
+   * @generated from field: bool partial = 7;
+   */
+  partial: boolean;
+
+  /**
+   * The corpus revision that was ranked.
+   *
+   * @generated from field: int64 revision = 8;
+   */
+  revision: bigint;
+
+  /**
+   * How many chunks the corpus has.
+   *
+   * @generated from field: int64 chunk_count = 9;
+   */
+  chunkCount: bigint;
+
+  /**
+   * How many of them are embedded.
+   *
+   * @generated from field: int64 embedded_count = 10;
+   */
+  embeddedCount: bigint;
+};
+
+/**
+ * Describes the message chunkstore.v1.ExplainChunkResponse.
+ * Use `create(ExplainChunkResponseSchema)` to create a new message.
+ */
+export const ExplainChunkResponseSchema: GenMessage<ExplainChunkResponse> = /*@__PURE__*/
+  messageDesc(file_chunkstore_v1_explanation_service, 1);
+
+/**
+ * ChannelExplanation is what one channel makes of the chunk.
+ *
+ * @generated from message chunkstore.v1.ChannelExplanation
+ */
+export type ChannelExplanation = Message<"chunkstore.v1.ChannelExplanation"> & {
+  /**
+   * What the channel did for this query.
+   *
+   * @generated from field: chunkstore.v1.ChannelReport report = 1;
+   */
+  report?: ChannelReport | undefined;
+
+  /**
+   * Rank in the channel, from 1. Absent where it did not rank the chunk, for the reason in absence.
+   *
+   * @generated from field: optional int32 rank = 2;
+   */
+  rank?: number | undefined;
+
+  /**
+   * The chunk's score in the channel, on its scale. Also set for a chunk that scores and was not ranked, being filtered
+   * out or below the pool. Absent where it scores nothing, which is not zero, or the channel did not answer.
+   *
+   * @generated from field: optional double score = 3;
+   */
+  score?: number | undefined;
+
+  /**
+   * What the channel gives to the fused score. Absent where it did not rank the chunk.
+   *
+   * @generated from field: optional double share = 4;
+   */
+  share?: number | undefined;
+
+  /**
+   * Why the channel did not rank the chunk; unspecified where it did.
+   *
+   * @generated from field: chunkstore.v1.AbsenceReason absence = 5;
+   */
+  absence: AbsenceReason;
+};
+
+/**
+ * Describes the message chunkstore.v1.ChannelExplanation.
+ * Use `create(ChannelExplanationSchema)` to create a new message.
+ */
+export const ChannelExplanationSchema: GenMessage<ChannelExplanation> = /*@__PURE__*/
+  messageDesc(file_chunkstore_v1_explanation_service, 2);
 
 /**
  * AnalyzeRequest carries a text.
@@ -34,7 +244,7 @@ export type AnalyzeRequest = Message<"chunkstore.v1.AnalyzeRequest"> & {
  * Use `create(AnalyzeRequestSchema)` to create a new message.
  */
 export const AnalyzeRequestSchema: GenMessage<AnalyzeRequest> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_explanation_service, 0);
+  messageDesc(file_chunkstore_v1_explanation_service, 3);
 
 /**
  * AnalyzeResponse says what became of the text.
@@ -77,7 +287,7 @@ export type AnalyzeResponse = Message<"chunkstore.v1.AnalyzeResponse"> & {
  * Use `create(AnalyzeResponseSchema)` to create a new message.
  */
 export const AnalyzeResponseSchema: GenMessage<AnalyzeResponse> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_explanation_service, 1);
+  messageDesc(file_chunkstore_v1_explanation_service, 4);
 
 /**
  * Token is a term and where it is in the text.
@@ -112,7 +322,7 @@ export type Token = Message<"chunkstore.v1.Token"> & {
  * Use `create(TokenSchema)` to create a new message.
  */
 export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_explanation_service, 2);
+  messageDesc(file_chunkstore_v1_explanation_service, 5);
 
 /**
  * AnalyzedTerm is a distinct term of the text.
@@ -169,14 +379,91 @@ export type AnalyzedTerm = Message<"chunkstore.v1.AnalyzedTerm"> & {
  * Use `create(AnalyzedTermSchema)` to create a new message.
  */
 export const AnalyzedTermSchema: GenMessage<AnalyzedTerm> = /*@__PURE__*/
-  messageDesc(file_chunkstore_v1_explanation_service, 3);
+  messageDesc(file_chunkstore_v1_explanation_service, 6);
 
 /**
- * ExplanationService explains what the store makes of texts.
+ * AbsenceReason says why a channel did not rank a chunk; of several reasons, the first of these.
+ *
+ * @generated from enum chunkstore.v1.AbsenceReason
+ */
+export enum AbsenceReason {
+  /**
+   * It did rank it.
+   *
+   * @generated from enum value: ABSENCE_REASON_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The mode did not ask the channel, or (identifier channel) the query holds no identifier.
+   *
+   * @generated from enum value: ABSENCE_REASON_NOT_REQUESTED = 1;
+   */
+  NOT_REQUESTED = 1,
+
+  /**
+   * The channel was asked and did not answer, for the report's status and reason.
+   *
+   * @generated from enum value: ABSENCE_REASON_NOT_ANSWERED = 2;
+   */
+  NOT_ANSWERED = 2,
+
+  /**
+   * The chunk does not meet the filter; see unmet_conditions.
+   *
+   * @generated from enum value: ABSENCE_REASON_FILTERED_OUT = 3;
+   */
+  FILTERED_OUT = 3,
+
+  /**
+   * The chunk is not embedded (semantic channel).
+   *
+   * @generated from enum value: ABSENCE_REASON_NOT_EMBEDDED = 4;
+   */
+  NOT_EMBEDDED = 4,
+
+  /**
+   * The chunk holds none of the channel's terms (lexical and identifier channel).
+   *
+   * @generated from enum value: ABSENCE_REASON_NO_SHARED_TERM = 5;
+   */
+  NO_SHARED_TERM = 5,
+
+  /**
+   * The chunk scores, but channel_depth others (see GetStoreInfo) come before it.
+   *
+   * @generated from enum value: ABSENCE_REASON_BELOW_POOL = 6;
+   */
+  BELOW_POOL = 6,
+}
+
+/**
+ * Describes the enum chunkstore.v1.AbsenceReason.
+ */
+export const AbsenceReasonSchema: GenEnum<AbsenceReason> = /*@__PURE__*/
+  enumDesc(file_chunkstore_v1_explanation_service, 0);
+
+/**
+ * ExplanationService explains what the store makes of queries and texts.
  *
  * @generated from service chunkstore.v1.ExplanationService
  */
 export const ExplanationService: GenService<{
+  /**
+   * ExplainChunk tells where one chunk is in the ranking of a query, in each channel and when fused, or why it is not
+   * there. It ranks as RetrieveChunks does for the same fields: a chunk that is ranked has the scores, ranks and shares
+   * that an answer of every chunk in the pool (channel_depth of each channel; see GetStoreInfo) would give it.
+   *
+   * Errors: NOT_FOUND (CHUNK_NOT_FOUND) for a chunk that the tenant does not have; INVALID_ARGUMENT for a malformed
+   * chunk_id; and those of RetrieveChunks for the same fields.
+   *
+   * @generated from rpc chunkstore.v1.ExplanationService.ExplainChunk
+   */
+  explainChunk: {
+    methodKind: "unary";
+    input: typeof ExplainChunkRequestSchema;
+    output: typeof ExplainChunkResponseSchema;
+  },
   /**
    * Analyze returns the terms of a text under the store's analyzer, in how many of the tenant's chunks each occurs, and
    * which of them the text would ask for if it were a query. Nothing is stored.
