@@ -412,6 +412,51 @@ async def test_a_tenant_that_outgrows_the_memory_and_shrinks_again_is_told_of_on
     assert all(line["bytes"] > line["budget"] == budget for line in logs[1::2])
 
 
+async def test_a_tenant_that_turns_out_larger_than_estimated_keeps_the_budget_and_is_not_loaded_again(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words that occur once take three times the estimate."""
+    mirror, _, sql = stores
+    texts = [" ".join(f"word{n}x{m}" for m in range(20)) for n in range(100)]
+    await _replace(mirror, "s", [_chunk("s", f"alpha {text}", n) for n, text in enumerate(texts)])
+    mirror.mirror_memory = 30_000
+    loads = 0
+    changed_since = mirror._changed_since
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal loads
+        loads += 1
+        return await changed_since(*arguments)
+
+    monkeypatch.setattr(mirror, "_changed_since", counted)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert await _answer(mirror) == await _answer(sql)
+            assert mirror.mirror_info(TENANT) == MirrorInfo(30_000, 0, 0, MirrorState.TOO_LARGE)
+    assert loads == 1
+    assert [line["event"] for line in logs] == ["mirror does not fit"]
+    await _replace(mirror, "s", [_chunk("s", f"alpha {text}", n) for n, text in enumerate(texts[:30])])
+    assert await _answer(mirror) == await _answer(sql)
+    info = mirror.mirror_info(TENANT)
+    assert (info.state, info.revision) == (MirrorState.MIRRORED, 2)
+    assert 0 < info.size <= 30_000
+
+
+async def test_a_mirror_that_outgrows_the_budget_by_what_is_dead_in_it_is_loaded_anew(stores: Stores) -> None:
+    mirror, other, sql = stores
+    texts = [" ".join(f"word{n}x{m}" for m in range(20)) for n in range(120)]
+    chunks = [_chunk("s", f"alpha {text}", n) for n, text in enumerate(texts)]
+    await _replace(mirror, "s", chunks[:100])
+    await _answer(mirror)
+    mirror.mirror_memory = mirror.mirrored_bytes * 11 // 10
+    await _replace(other, "s", chunks[20:])
+    with capture_logs() as logs:
+        assert await _answer(mirror) == await _answer(sql)
+    assert [line["event"] for line in logs] == ["mirror loaded"]
+    assert mirror.mirror_info(TENANT).state is MirrorState.MIRRORED
+    assert mirror.mirrored_bytes <= mirror.mirror_memory
+
+
 async def test_making_room_does_not_forget_that_a_tenant_is_too_large(stores: Stores) -> None:
     mirror, _, _ = stores
     third = TenantId("c")

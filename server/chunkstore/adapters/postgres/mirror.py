@@ -66,11 +66,15 @@ class MirroredCorpus:
 
 @dataclass(slots=True)
 class _Mirror:
-    """A hot tenant's newest corpus; `lock` is held while it is loaded or caught up, or found not to fit."""
+    """A hot tenant's newest corpus; `lock` is held while it is loaded or caught up, or found not to fit.
+
+    `underestimated`: how many times the estimate it took when it was last loaded, at least 1.
+    """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     corpus: MirroredCorpus | None = None
     too_large: bool = False
+    underestimated: float = 1.0
 
     @property
     def size(self) -> int:
@@ -344,17 +348,28 @@ class MirroredChunkStore(PostgresChunkStore):
             return held
         if not self._fits(row, tenant_id, mirror):
             return None
-        started = time.perf_counter()
-        since = held.counts.revision if held is not None else 0
-        if held is not None and row["known_from"] <= since < counts.revision:
+        if held is not None and row["known_from"] <= held.counts.revision < counts.revision:
+            since, started = held.counts.revision, time.perf_counter()
             index = await self._changed_since(since, tenant_id, held.reader.index, transaction)
-            if _agrees(index, row):
+            if not _agrees(index, row):
+                _log.error("mirror disagrees with the corpus after catching up", tenant=tenant_id)
+            # Loaded anew, an index takes less: nothing in it is dead.
+            elif index.size <= self.mirror_memory:
                 _log.debug("mirror caught up", tenant=tenant_id, since=since, **_figures(index, counts, started))
                 return MirroredCorpus(IndexReader(held.reader.keys, index), counts, index.size)
-            _log.error("mirror disagrees with the corpus after catching up", tenant=tenant_id)
+        return await self._loaded(row, tenant_id, mirror, transaction)
+
+    async def _loaded(
+        self, row: Record, tenant_id: TenantId, mirror: _Mirror, transaction: Transaction
+    ) -> MirroredCorpus | None:
+        """The corpus as the transaction sees it, read whole; None if it is to be ranked in SQL."""
+        counts, started = counts_from(row), time.perf_counter()
         index = await self._changed_since(0, tenant_id, CorpusIndex(self.dimension), transaction)
         if not _agrees(index, row):
             _log.error("mirror disagrees with the corpus after loading", tenant=tenant_id)
+            return None
+        mirror.underestimated = max(1.0, index.size / max(1, self._estimated_size(row)))
+        if not self._fits(row, tenant_id, mirror):
             return None
         _log.info("mirror loaded", tenant=tenant_id, **_figures(index, counts, started), budget=self.mirror_memory)
         return MirroredCorpus(IndexReader(TermKeys(tenant_id), index), counts, index.size)
@@ -379,7 +394,7 @@ class MirroredChunkStore(PostgresChunkStore):
 
     def _fits(self, row: Record, tenant_id: TenantId, mirror: _Mirror) -> bool:
         """Whether the tenant may be in memory; that it may not is logged when it becomes so."""
-        estimate = self._estimated_size(row)
+        estimate = round(self._estimated_size(row) * mirror.underestimated)
         too_large, mirror.too_large = mirror.too_large, estimate > self.mirror_memory
         if mirror.too_large and not too_large:
             _log.warning("mirror does not fit", tenant=tenant_id, bytes=estimate, budget=self.mirror_memory)
