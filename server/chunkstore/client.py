@@ -5,12 +5,13 @@ Messages are those of `chunkstore.v1`; a channel's score that is unset means tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2
 from grpc_status import rpc_status
@@ -30,7 +31,7 @@ from chunkstore.v1 import (
 )
 from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.indexing_service_pb2 import DocumentFormat, DocumentOutcome, IndexSummary
-from chunkstore.v1.retrieval_service_pb2 import Fusion, RetrievalMode, RetrieveChunksResponse
+from chunkstore.v1.retrieval_service_pb2 import Channel, Fusion, RetrievalMode, RetrieveChunksResponse
 
 MessageT = TypeVar("MessageT", bound=Message)
 ResponseT = TypeVar("ResponseT")
@@ -102,6 +103,8 @@ class ChunkstoreClient:
         include_embeddings: bool = False,
         where: Filter | None = None,
         fusion: Fusion | None = None,
+        channel_timeout: float | None = None,
+        require: Sequence[Channel.ValueType] = (),
         explain: bool = False,
         neighbors_before: int = 0,
         neighbors_after: int = 0,
@@ -110,9 +113,10 @@ class ChunkstoreClient:
     ) -> RetrieveChunksResponse:
         """The k best chunks for `query` of those that meet `where`, and how the answer came about.
 
-        Without `fusion`, by reciprocal rank; with `explain`, each carries its explanation. At most `max_per_source` of
-        one source, and with each so many of its neighbors, in `contexts`. A `page_token` goes on where the answer that
-        gave it ended. Raises ServiceError.
+        Without `fusion`, by reciprocal rank; with `explain`, each hit carries its explanation. Each channel may take
+        `channel_timeout` seconds, None: the server's own; one of `require` that does not answer is an error instead of
+        a partial answer. At most `max_per_source` of one source, and with each so many of its neighbors, in `contexts`.
+        A `page_token` goes on where the answer that gave it ended. Raises ServiceError.
         """
         request = _made(
             retrieval_service_pb2.RetrieveChunksRequest,
@@ -122,6 +126,8 @@ class ChunkstoreClient:
             include_embeddings=include_embeddings,
             filter=where,
             fusion=fusion,
+            channel_timeout=None if channel_timeout is None else _duration(channel_timeout),
+            require=require,
             explain=explain,
             neighbors_before=neighbors_before,
             neighbors_after=neighbors_after,
@@ -285,6 +291,13 @@ def _made(kind: type[MessageT], **fields: Any) -> MessageT:
                 name, "is not valid: it must be Unicode without lone surrogates, and numbers in range"
             ) from None
     return message
+
+
+def _duration(seconds: float) -> Duration:
+    try:
+        return Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
+    except (ValueError, OverflowError):
+        raise _refused("channel_timeout", "is not a number of seconds") from None
 
 
 def _refused(name: str, problem: str) -> ServiceError:

@@ -179,6 +179,21 @@ def test_query_refuses_what_is_no_filter(address: str, content: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_query_names_fusion_required_channels_and_their_time(address: str) -> None:
+    options = ("--fusion", "weighted-sum", "--semantic-weight", "0.25", "--require", "lexical")
+    ran = _run("query", "refunds", *options, "--address", address, "--tenant", "cli", "--json")
+    assert json.loads(ran.stdout)["chunks"][0]["lexical_share"] == 0.75
+    refused = _run("query", "refunds", "--require", "identifier", "--address", address, "--tenant", "cli")
+    assert (refused.returncode, refused.stderr.count("require[0]")) == (1, 1)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, 61.0, 1e300, float("nan"), float("inf")])
+def test_the_client_refuses_a_time_that_is_none(address: str, seconds: float) -> None:
+    with ChunkstoreClient(address, "cli") as client, pytest.raises(ServiceError) as caught:
+        client.retrieve_chunks("refunds", channel_timeout=seconds)
+    assert (caught.value.code, caught.value.field) == (grpc.StatusCode.INVALID_ARGUMENT, "channel_timeout")
+
+
 def test_query_shows_where_a_filter_is_at_fault(address: str) -> None:
     only = json.dumps({"all_of": [{"metadata": {"path": ["n"], "range": {"gte": 2, "lt": 1}}}]})
     ran = _run("query", "refunds", "--filter", only, "--address", address, "--tenant", "cli")

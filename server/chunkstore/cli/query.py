@@ -37,6 +37,30 @@ class Mode(StrEnum):
     LEXICAL = "lexical"
 
 
+class FusionName(StrEnum):
+    """How to fuse."""
+
+    RECIPROCAL_RANK = "reciprocal-rank"
+    WEIGHTED_SUM = "weighted-sum"
+
+
+class ChannelName(StrEnum):
+    """A channel."""
+
+    SEMANTIC = "semantic"
+    LEXICAL = "lexical"
+    IDENTIFIER = "identifier"
+
+
+FUSIONS = {
+    FusionName.RECIPROCAL_RANK: retrieval_service_pb2.FUSION_METHOD_RECIPROCAL_RANK,
+    FusionName.WEIGHTED_SUM: retrieval_service_pb2.FUSION_METHOD_WEIGHTED_SUM,
+}
+CHANNELS = {
+    ChannelName.SEMANTIC: retrieval_service_pb2.CHANNEL_SEMANTIC,
+    ChannelName.LEXICAL: retrieval_service_pb2.CHANNEL_LEXICAL,
+    ChannelName.IDENTIFIER: retrieval_service_pb2.CHANNEL_IDENTIFIER,
+}
 MODES = {
     Mode.HYBRID: retrieval_service_pb2.RETRIEVAL_MODE_HYBRID,
     Mode.SEMANTIC: retrieval_service_pb2.RETRIEVAL_MODE_SEMANTIC,
@@ -54,11 +78,25 @@ def query(
         str | None,
         typer.Option("--filter", metavar="JSON", help="Which chunks may be in the answer: a Filter, as JSON."),
     ] = None,
+    fusion: Annotated[FusionName, typer.Option(help="How to fuse the rankings.")] = FusionName.RECIPROCAL_RANK,
+    semantic_weight: Annotated[
+        float | None, typer.Option(help="Weight of the semantic channel in the weighted sum, from 0 to 1.")
+    ] = None,
+    require: Annotated[list[ChannelName] | None, typer.Option(help="A channel that must have answered.")] = None,
+    channel_timeout: Annotated[float | None, typer.Option(help="Seconds that each channel may take.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a running server, and show each hit with every channel's own score and rank."""
     with ChunkstoreClient(address, tenant) as client:
-        response = client.retrieve_chunks(text, k=k, mode=MODES[mode], where=_filter(where))
+        response = client.retrieve_chunks(
+            text,
+            k=k,
+            mode=MODES[mode],
+            where=_filter(where),
+            fusion=retrieval_service_pb2.Fusion(method=FUSIONS[fusion], semantic_weight=semantic_weight),
+            channel_timeout=channel_timeout,
+            require=[CHANNELS[name] for name in require or ()],
+        )
     if as_json:
         typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True, ensure_ascii=False, indent=2))
         return
