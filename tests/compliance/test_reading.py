@@ -277,7 +277,10 @@ def test_store_info_describes_the_server(api: Api, plain_api: Api) -> None:
     info = api.store.GetStoreInfo(GetStoreInfoRequest())
     assert (info.dimension, info.embedding_model) == (4, "hashing-4")
     assert (info.analyzer.name, info.analyzer.version > 0) == ("english", True)
-    assert all(getattr(info.limits, field.name) > 0 for field in info.limits.DESCRIPTOR.fields)
+    limits = {field.name: value for field, value in info.limits.ListFields()}
+    assert set(limits) == set(info.limits.DESCRIPTOR.fields_by_name)
+    assert limits.pop("channel_timeout").ToNanoseconds() > 0
+    assert all(value > 0 for value in limits.values())
     assert info.limits.channel_depth >= info.limits.max_k
     assert info.adapter
     assert info.server_version
