@@ -155,6 +155,7 @@ class ChunkstoreClient:
         mode: RetrievalMode.ValueType = retrieval_service_pb2.RETRIEVAL_MODE_HYBRID,
         where: Filter | None = None,
         fusion: Fusion | None = None,
+        channel_timeout: float | None = None,
     ) -> explanation_service_pb2.ExplainChunkResponse:
         """Where a chunk is in the ranking of `query`, and why, or why it is not there. Raises ServiceError."""
         request = _made(
@@ -164,6 +165,7 @@ class ChunkstoreClient:
             mode=mode,
             filter=where,
             fusion=fusion,
+            channel_timeout=None if channel_timeout is None else _duration(channel_timeout),
         )
         return self._call(explanation_service_pb2_grpc.ExplanationServiceStub(self._channel).ExplainChunk, request)
 

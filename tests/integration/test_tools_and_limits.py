@@ -319,3 +319,52 @@ class TestEval:
         ran = _run("eval", str(folder), *self.OPTIONS)
         assert ran.returncode == 1
         assert ran.stderr.splitlines() == [f"chunkstore: {folder / 'queries.jsonl'}, line 1: is no JSON"]
+
+
+def _words(printed: str) -> list[list[str]]:
+    return [line.split() for line in printed.splitlines()]
+
+
+def test_query_and_explain_print_what_each_term_gives(address: str) -> None:
+    tenant = f"t{uuid.uuid4().hex}"
+    where = ("--address", address, "--tenant", tenant)
+    with ChunkstoreClient(address, tenant) as client:
+        client.index_documents([Document("held", "Booking BX-7741 is [bold]paid[/bold]"), Document("other", "Nothing")])
+        [held, other] = client.retrieve_chunks("BX-7741").chunks
+        explained = client.retrieve_chunks("BX-7741", explain=True).chunks[0]
+        assert explained.explanation == client.explain_chunk("BX-7741", held.chunk.id).explanation
+        assert not held.HasField("explanation")
+    answer = _run("query", "BX-7741", "--explain", *where)
+    assert answer.returncode == 0, answer.stderr
+    lines = _words(answer.stdout)
+    assert ["#1", "fused", f"{held.score:.4f}", "held", "[0:36]"] in lines
+    assert ["identifier", "1", f"{held.identifier:.4f}", "2.0000"] in lines
+    assert ["identifier", "bx7741", "(telling)", "1", "0.6931", "1", f"{held.identifier:.4f}", "[8:15]"] in lines
+    assert ["lexical", "bx", "1", "0.6931", "0", "0.0000"] in lines
+    assert _words(_run("query", "BX-7741", *where).stdout)[-1] == lines[lines.index([held.chunk.id]) - 3]
+
+    absent = _run("explain", "BX-7741", other.chunk.id, "--filter", '{"source_id": {"equals": "held"}}', *where)
+    assert absent.returncode == 0, absent.stderr
+    lines = _words(absent.stdout)
+    assert lines[:3] == [["not", "ranked", "other", "[0:7]"], [other.chunk.id], ["filtered", "out", "by", "filter"]]
+    assert ["identifier", "-", "-", "-", "filtered", "out"] in lines
+    as_json = json.loads(_run("explain", "BX-7741", held.chunk.id, "--json", *where).stdout)
+    assert (as_json["rank"], as_json["explanation"]["telling_identifiers"]) == (1, ["bx7741"])
+    for arguments, message in (
+        (("explain", "BX-7741", "0" * 64), "chunkstore: NOT_FOUND (CHUNK_NOT_FOUND): no such chunk\n"),
+        (
+            ("explain", "BX-7741", "no id"),
+            "chunkstore: INVALID_ARGUMENT (INVALID_FIELD): chunk_id must be 64 lower-case hexadecimal digits\n",
+        ),
+    ):
+        failed = _run(*arguments, *where)
+        assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", message)
+
+
+def test_the_client_analyzes(address: str) -> None:
+    with ChunkstoreClient(address, f"t{uuid.uuid4().hex}") as client:
+        answer = client.analyze("The refunds")
+        assert [(term.term, term.query_term) for term in answer.terms] == [("refund", True), ("the", False)]
+        with pytest.raises(ServiceError) as caught:
+            client.analyze("\ud800")
+    assert (caught.value.reason, caught.value.field) == ("INVALID_FIELD", "text")

@@ -16,7 +16,7 @@ from chunkstore.cli.collection import EvaluationError
 from chunkstore.cli.evaluate import evaluate
 from chunkstore.cli.index import index
 from chunkstore.cli.maintain import backfill, migrate
-from chunkstore.cli.query import health, info, query
+from chunkstore.cli.query import explain, health, info, query
 from chunkstore.cli.serve import serve
 from chunkstore.client import ServiceError
 from chunkstore.domain.errors import ChunkstoreError
@@ -32,6 +32,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(index)
 app.command()(query)
+app.command()(explain)
 app.command("eval")(evaluate)
 app.command()(info)
 app.command()(health)

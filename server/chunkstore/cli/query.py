@@ -1,4 +1,4 @@
-"""`chunkstore query`, `chunkstore info` and `chunkstore health`."""
+"""`chunkstore query`, `chunkstore explain`, `chunkstore info` and `chunkstore health`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Annotated
 import grpc
 import typer
 from google.protobuf import json_format
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from chunkstore.cli.explanations import print_explained_chunk, print_explained_hits
 from chunkstore.cli.options import JsonOption, ServerAddressOption, TenantOption
 from chunkstore.client import ChunkstoreClient
 from chunkstore.v1 import retrieval_service_pb2
@@ -68,22 +70,29 @@ MODES = {
 }
 
 
+ModeOption = Annotated[Mode, typer.Option(help="Which channels to ask.")]
+FilterOption = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="JSON", help="Which chunks may be in the answer: a Filter, as JSON."),
+]
+FusionOption = Annotated[FusionName, typer.Option(help="How to fuse the rankings.")]
+WeightOption = Annotated[
+    float | None, typer.Option(help="Weight of the semantic channel in the weighted sum, from 0 to 1.")
+]
+
+
 def query(
     text: Annotated[str, typer.Argument(help="The question, as plain text.")],
     address: ServerAddressOption = "127.0.0.1:50051",
     tenant: TenantOption = "default",
     k: Annotated[int, typer.Option("-k", help="How many chunks.")] = 10,
-    mode: Annotated[Mode, typer.Option(help="Which channels to ask.")] = Mode.HYBRID,
-    where: Annotated[
-        str | None,
-        typer.Option("--filter", metavar="JSON", help="Which chunks may be in the answer: a Filter, as JSON."),
-    ] = None,
-    fusion: Annotated[FusionName, typer.Option(help="How to fuse the rankings.")] = FusionName.RECIPROCAL_RANK,
-    semantic_weight: Annotated[
-        float | None, typer.Option(help="Weight of the semantic channel in the weighted sum, from 0 to 1.")
-    ] = None,
+    mode: ModeOption = Mode.HYBRID,
+    where: FilterOption = None,
+    fusion: FusionOption = FusionName.RECIPROCAL_RANK,
+    semantic_weight: WeightOption = None,
     require: Annotated[list[ChannelName] | None, typer.Option(help="A channel that must have answered.")] = None,
     channel_timeout: Annotated[float | None, typer.Option(help="Seconds that each channel may take.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show what each term gives to each hit's scores.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a running server, and show each hit with every channel's own score and rank."""
@@ -96,11 +105,41 @@ def query(
             fusion=retrieval_service_pb2.Fusion(method=FUSIONS[fusion], semantic_weight=semantic_weight),
             channel_timeout=channel_timeout,
             require=[CHANNELS[name] for name in require or ()],
+            explain=explain,
         )
     if as_json:
-        typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True, ensure_ascii=False, indent=2))
+        _echo_json(response)
         return
-    print_answer(response, Console())
+    console = Console()
+    print_answer(response, console)
+    if explain:
+        print_explained_hits(response.chunks, console)
+
+
+def explain(
+    text: Annotated[str, typer.Argument(metavar="QUERY", help="The question, as plain text.")],
+    chunk_id: Annotated[str, typer.Argument(metavar="CHUNK_ID", help="The chunk: 64 hexadecimal digits.")],
+    address: ServerAddressOption = "127.0.0.1:50051",
+    tenant: TenantOption = "default",
+    mode: ModeOption = Mode.HYBRID,
+    where: FilterOption = None,
+    fusion: FusionOption = FusionName.RECIPROCAL_RANK,
+    semantic_weight: WeightOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a running server where one chunk is in the ranking of a query, and why, or why it is not there."""
+    with ChunkstoreClient(address, tenant) as client:
+        response = client.explain_chunk(
+            text,
+            chunk_id,
+            mode=MODES[mode],
+            where=_filter(where),
+            fusion=retrieval_service_pb2.Fusion(method=FUSIONS[fusion], semantic_weight=semantic_weight),
+        )
+    if as_json:
+        _echo_json(response)
+        return
+    print_explained_chunk(response, Console())
 
 
 def info(
@@ -152,6 +191,10 @@ def print_answer(response: RetrieveChunksResponse, console: Console) -> None:
         f"{'PARTIAL answer' if response.partial else 'complete answer'} over {response.chunk_count} chunks "
         f"({response.embedded_count} embedded) at revision {response.revision}"
     )
+
+
+def _echo_json(response: Message) -> None:
+    typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True, ensure_ascii=False, indent=2))
 
 
 def _filter(content: str | None) -> Filter | None:
