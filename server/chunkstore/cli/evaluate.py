@@ -63,7 +63,7 @@ def evaluate(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the figures: .pdf, .png or .svg. Needs chunkstore[plot]."),
+        typer.Option(metavar="FILE", help="Draw the figures: .pdf, .png or .svg. Needs the extra `plot`."),
     ] = None,
 ) -> None:
     """Index a graded collection, a passage a document, and measure each way of retrieving over the wire.
