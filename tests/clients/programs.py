@@ -12,6 +12,7 @@ from typing import Any
 CLIENTS = Path(__file__).parents[2] / "clients"
 GO = CLIENTS / "go"
 TS = CLIENTS / "ts"
+PYTHON = CLIENTS / "python"
 
 BUILD_TIMEOUT_S = 600
 RUN_TIMEOUT_S = 120

@@ -1,14 +1,15 @@
-"""The Go and TypeScript examples against a live server."""
+"""The examples of each client against a live server."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
-from tests.clients.programs import Program
+from tests.clients.programs import PYTHON, Program
 from tests.serving import serving
 
 QUERY = "warranty 138"
@@ -55,6 +56,8 @@ def test_every_document_is_acknowledged_and_found(program: Program, hybrid_serve
     assert _scores(answer.hits, "score") == sorted(_scores(answer.hits, "score"), reverse=True)
     for hit in answer.hits:
         assert 0 <= hit["semantic"] <= 1
+        shares = (hit[f"{channel}_share"] for channel in ("semantic", "lexical", "identifier"))
+        assert hit["score"] == sum(share for share in shares if share is not None)
         assert hit["partial"] is False
 
 
@@ -112,3 +115,14 @@ def test_a_refused_query_fails_after_the_summary(program: Program, lexical_serve
     assert done.returncode == 1
     assert done.stderr.startswith("RetrieveChunks: INVALID_ARGUMENT (INVALID_FIELD): ")
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_the_python_example_filters_and_explains(hybrid_server: str, tenant: str) -> None:
+    program = Program([sys.executable, str(PYTHON / "example.py")])
+    answer = program.answer(hybrid_server, tenant, query="warranty 7")
+    assert answer.summary == {"documents": 200, "failed": 0}
+    assert len(answer.hits) == 5
+    assert answer.hits[0]["source_id"] == "doc-7"
+    for hit in answer.hits:
+        assert int(hit["source_id"].removeprefix("doc-")) < 50
+        assert sum(hit["terms"].values()) == hit["lexical"]

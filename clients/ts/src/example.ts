@@ -1,8 +1,8 @@
 /**
  * Indexes documents and retrieves passages, checking that every document is acknowledged.
  *
- * Prints JSON lines: the stream's summary, then the hits, best first. In a hit null means that the channel did not
- * rank it, which is not a score of 0. Exits with 1, saying why on stderr, if a document or a call fails.
+ * Prints JSON lines: the stream's summary, then the hits, best first, each with every channel's score and its share of the
+ * fused one. In a hit null means that the channel did not rank it, which is not a score of 0. Exits with 1, saying why on stderr, if a document or a call fails.
  */
 import { parseArgs } from "node:util";
 
@@ -77,14 +77,18 @@ function summaryLine({ documents, indexed, failed, blank, counts }: IndexSummary
 }
 
 /** Returns the example's line for a hit; a score that is absent becomes null, which 0 does not. */
-export function hitLine({ chunk, score, semantic, lexical, identifier }: ScoredChunk, partial: boolean): object {
+export function hitLine(hit: ScoredChunk, partial: boolean): object {
   return {
-    id: chunk?.id,
-    source_id: chunk?.sourceId,
-    score,
-    semantic: semantic ?? null,
-    lexical: lexical ?? null,
-    identifier: identifier ?? null,
+    id: hit.chunk?.id,
+    source_id: hit.chunk?.sourceId,
+    score: hit.score,
+    semantic: hit.semantic ?? null,
+    lexical: hit.lexical ?? null,
+    identifier: hit.identifier ?? null,
+    // What each channel gives to the score; they add up to it.
+    semantic_share: hit.semanticShare ?? null,
+    lexical_share: hit.lexicalShare ?? null,
+    identifier_share: hit.identifierShare ?? null,
     partial,
   };
 }

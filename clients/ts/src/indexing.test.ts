@@ -172,6 +172,7 @@ test("an absent score is null and zero is zero", () => {
   const hit = create(ScoredChunkSchema, { chunk: { id: "id", sourceId: "s" }, score: 0.5, semantic: 0 });
   assert.equal(
     JSON.stringify(hitLine(hit, true)),
-    '{"id":"id","source_id":"s","score":0.5,"semantic":0,"lexical":null,"identifier":null,"partial":true}',
+    '{"id":"id","source_id":"s","score":0.5,"semantic":0,"lexical":null,"identifier":null,' +
+      '"semantic_share":null,"lexical_share":null,"identifier_share":null,"partial":true}',
   );
 });

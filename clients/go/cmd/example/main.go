@@ -1,7 +1,7 @@
 // Command example indexes documents and retrieves passages, checking that every document is acknowledged.
 //
-// It prints JSON lines: the stream's summary, then the hits, best first. In a hit null means that the channel did not
-// rank it, which is not a score of 0. It exits with 1, saying why on stderr, if a document or a call fails.
+// It prints JSON lines: the stream's summary, then the hits, best first, each with every channel's score and its share of
+// the fused one. In a hit null means that the channel did not rank it, which is not a score of 0. It exits with 1, saying why on stderr, if a document or a call fails.
 package main
 
 import (
@@ -42,13 +42,16 @@ type summaryLine struct {
 }
 
 type hitLine struct {
-	ID         string   `json:"id"`
-	SourceID   string   `json:"source_id"`
-	Score      float64  `json:"score"`
-	Semantic   *float64 `json:"semantic"`
-	Lexical    *float64 `json:"lexical"`
-	Identifier *float64 `json:"identifier"`
-	Partial    bool     `json:"partial"`
+	ID              string   `json:"id"`
+	SourceID        string   `json:"source_id"`
+	Score           float64  `json:"score"`
+	Semantic        *float64 `json:"semantic"`
+	Lexical         *float64 `json:"lexical"`
+	Identifier      *float64 `json:"identifier"`
+	SemanticShare   *float64 `json:"semantic_share"`
+	LexicalShare    *float64 `json:"lexical_share"`
+	IdentifierShare *float64 `json:"identifier_share"`
+	Partial         bool     `json:"partial"`
 }
 
 func main() {
@@ -123,7 +126,11 @@ func newHitLine(hit *pb.ScoredChunk, partial bool) hitLine {
 		Semantic:   hit.Semantic,
 		Lexical:    hit.Lexical,
 		Identifier: hit.Identifier,
-		Partial:    partial,
+		// What each channel gives to the score; they add up to it.
+		SemanticShare:   hit.SemanticShare,
+		LexicalShare:    hit.LexicalShare,
+		IdentifierShare: hit.IdentifierShare,
+		Partial:         partial,
 	}
 }
 

@@ -15,7 +15,8 @@ func TestAnAbsentScoreIsNullAndZeroIsZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"id":"id","source_id":"s","score":0.5,"semantic":0,"lexical":null,"identifier":null,"partial":true}`
+	want := `{"id":"id","source_id":"s","score":0.5,"semantic":0,"lexical":null,"identifier":null,"semantic_share":null,` +
+		`"lexical_share":null,"identifier_share":null,"partial":true}`
 	if string(line) != want {
 		t.Errorf("got %s, want %s", line, want)
 	}
