@@ -42,7 +42,8 @@ def _bars(panel: Any, results: Results, figure: str, title: str) -> None:
     names = [name for name, _ in reversed(systems)]
     values = [getattr(found, figure) for _, found in reversed(systems)]
     bars = panel.barh(names, values, color=[OWN if name == "chunkstore" else OTHERS for name in names])
-    panel.bar_label(bars, fmt="{:,.3g}" if max(values) < 1000 else "{:,.0f}", padding=3, fontsize=8)
+    labels = [f"{value:,.2f}" if value < 10 else f"{value:,.0f}" for value in values]
+    panel.bar_label(bars, labels, padding=3, fontsize=8)
     panel.margins(x=0.2)
     panel.set_title(title, fontsize=10)
     panel.spines[["top", "right"]].set_visible(False)
