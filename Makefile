@@ -1,4 +1,4 @@
-# Every target sets up what it needs. Requires python3 (3.11+), go (1.24+) and node (20+).
+# Every target sets up what it needs. Requires python3 (3.11+), go (1.25+) and node (20.3+).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
