@@ -30,8 +30,8 @@ QUICK = Plan(
     dimension=DIMENSION,
     small_tenant_chunks=10_000,
     throughput_s=3.0,
-    growth_chunks=(1_000,),
-    growth_tenants=(10,),
+    growth_chunks=(),
+    growth_tenants=(),
     peers=tuple(PEERS),
 )
 

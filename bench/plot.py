@@ -17,21 +17,23 @@ OWN, OTHERS = "#1f6feb", "#9aa4b2"
 
 
 def plot(results: Results, file: Path) -> None:
-    """Write a PNG: p50 and index rate of each system; p50 and memory by chunks and by tenants."""
-    figure, panels = plt.subplots(2, 2, figsize=(10, 6.4), layout="constrained")
+    """Write a PNG: p50 and index rate of each system and, where measured, p50 and memory by chunks and by tenants."""
+    grown = bool(results.by_tenants)
+    figure, panels = plt.subplots(1 + grown, 2, figsize=(10, 3.2 * (1 + grown)), layout="constrained", squeeze=False)
     _bars(panels[0, 0], results, "p50_ms", "p50 of a query, ms (logarithmic)")
     panels[0, 0].set_xscale("log")
     _bars(panels[0, 1], results, "chunks_per_s", "indexing, chunks/s")
-    _curve(
-        panels[1, 0],
-        "chunks of one tenant",
-        [(point.chunks, point.p50_ms, point.memory_bytes) for point in results.by_chunks],
-    )
-    _curve(
-        panels[1, 1],
-        f"tenants of {results.by_tenants[0].chunks_per_tenant:,} chunks",
-        [(point.tenants, point.p50_ms, point.memory_bytes) for point in results.by_tenants],
-    )
+    if grown:
+        _curve(
+            panels[1, 0],
+            "chunks of one tenant",
+            [(point.chunks, point.p50_ms, point.memory_bytes) for point in results.by_chunks],
+        )
+        _curve(
+            panels[1, 1],
+            f"tenants of {results.by_tenants[0].chunks_per_tenant:,} chunks",
+            [(point.tenants, point.p50_ms, point.memory_bytes) for point in results.by_tenants],
+        )
     figure.suptitle(f"{results.chunks:,} chunks x {results.dimension}; {results.machine}", fontsize=9)
     figure.savefig(file, dpi=100, metadata={"Software": None})
     plt.close(figure)
