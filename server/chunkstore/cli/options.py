@@ -92,6 +92,15 @@ AddressOption = Annotated[
         envvar="CHUNKSTORE_ADDRESS", help="HOST:PORT; loopback only; port 0 takes a free one.", rich_help_panel=_SERVER
     ),
 ]
+ConsoleOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="CHUNKSTORE_CONSOLE",
+        help="HOST:PORT for a page that shows how answers come about; loopback only. Default: no page.",
+        show_default=False,
+        rich_help_panel=_SERVER,
+    ),
+]
 LogLevelOption = Annotated[
     LogLevel,
     typer.Option(envvar="CHUNKSTORE_LOG_LEVEL", help="The least that is logged.", rich_help_panel=_SERVER),

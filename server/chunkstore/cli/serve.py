@@ -14,6 +14,7 @@ from chunkstore.cli.options import (
     DEFAULTS,
     AddressOption,
     AnalyzerOption,
+    ConsoleOption,
     DataDirOption,
     DimensionOption,
     DsnOption,
@@ -28,6 +29,7 @@ from chunkstore.cli.options import (
 )
 from chunkstore.composition.settings import Settings
 from chunkstore.composition.wiring import opened
+from chunkstore.service.console.server import Console
 from chunkstore.service.server import ChunkstoreServer
 
 
@@ -45,6 +47,7 @@ def serve(
     embeddings_api_key: EmbeddingsApiKeyOption = None,
     dimension: DimensionOption = None,
     address: AddressOption = DEFAULTS.address,
+    console: ConsoleOption = None,
     log_level: LogLevelOption = DEFAULTS.log_level,
     chunk_size: Annotated[int, limit_option("chunk_size", "Largest chunk, in characters.")] = DEFAULTS.chunk_size,
     chunk_overlap: Annotated[
@@ -87,9 +90,14 @@ async def _serve(settings: Settings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    console = None if settings.console is None else Console(settings.console)
     async with opened(settings) as collaborators:
         server = ChunkstoreServer(settings, collaborators)
         address = await server.start()
+        if console is not None:
+            typer.echo(f"console at {console.start(address)}")
         typer.echo(f"listening on {address}")
         await stopping.wait()
         await server.stop()
+        if console is not None:
+            await console.stop()

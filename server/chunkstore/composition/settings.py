@@ -68,6 +68,8 @@ class Settings(BaseModel):
     channel_timeout: Annotated[float, Field(ge=MIN_CHANNEL_TIMEOUT, le=MAX_CHANNEL_TIMEOUT)] = DEFAULT_CHANNEL_TIMEOUT
 
     address: str = "127.0.0.1:50051"
+    console: str | None = None
+    """Where to serve the console page over HTTP; None serves none."""
     log_level: LogLevel = LogLevel.INFO
     max_concurrent_calls: Positive = 256
     max_request_bytes: Positive = 16 * 1024 * 1024

@@ -128,14 +128,20 @@ _TABLE: dict[type[errors.ChunkstoreError], _Row] = {
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: errors.ChunkstoreError) -> NoReturn:
-    """End the call with the status of `error`: code, message, ErrorInfo, and BadRequest where a field is at fault."""
+    """End the call with the status of `error`."""
+    status = status_of(error)
+    await context.abort(_row(error).code, status.message, ((_STATUS_DETAILS, status.SerializeToString()),))
+
+
+def status_of(error: errors.ChunkstoreError) -> status_pb2.Status:
+    """Code, message, ErrorInfo, and BadRequest where a field is at fault."""
     row = _row(error)
     info = error_details_pb2.ErrorInfo(reason=_reason_name(row), domain=DOMAIN, metadata=row.metadata(error))
     status = status_pb2.Status(code=row.code.value[0], message=_message(error, row), details=[_packed(info)])
     if field := _field_of(error):
         violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=status.message)
         status.details.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
-    await context.abort(row.code, status.message, ((_STATUS_DETAILS, status.SerializeToString()),))
+    return status
 
 
 def document_error(error: errors.ChunkstoreError) -> indexing_service_pb2.DocumentError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from importlib import metadata
 from typing import Final
 
@@ -17,6 +16,7 @@ from chunkstore.composition.wiring import Collaborators
 from chunkstore.domain.chunk import MAX_CHUNK_BYTES
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.metadata import MAX_METADATA_BYTES
+from chunkstore.service.addresses import checked_address
 from chunkstore.service.candidates import LexicalCandidateServicer, SemanticCandidateServicer
 from chunkstore.service.chunk_purge import ChunkPurgeServicer
 from chunkstore.service.chunk_reader import ChunkReaderServicer
@@ -104,7 +104,7 @@ class ChunkstoreServer:
         Raises InvalidFieldError for an address that is not loopback, as development tenancy trusts every caller, or
         that cannot be bound.
         """
-        host = _checked_host(self._settings.address)
+        host, _ = checked_address(self._settings.address, "address")
         try:
             port = self._server.add_insecure_port(self._settings.address)
         except RuntimeError:
@@ -167,21 +167,3 @@ class ChunkstoreServer:
             max_query_bytes=MAX_QUERY_BYTES,
             channel_timeout=duration_to(self._settings.channel_timeout),
         )
-
-
-def _checked_host(address: str) -> str:
-    """The host of a `host:port` address, if it is a loopback one."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
-        raise InvalidFieldError("address", "must be HOST:PORT")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise InvalidFieldError(
-            "address",
-            "must be a loopback address (127.0.0.1, [::1], localhost): without authentication any caller "
-            "could choose any tenant",
-        )
-    return host
