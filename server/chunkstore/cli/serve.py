@@ -29,7 +29,6 @@ from chunkstore.cli.options import (
 )
 from chunkstore.composition.settings import Settings
 from chunkstore.composition.wiring import opened
-from chunkstore.service.console.server import Console
 from chunkstore.service.server import ChunkstoreServer
 
 
@@ -90,7 +89,12 @@ async def _serve(settings: Settings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    console = None if settings.console is None else Console(settings.console)
+    console = None
+    if settings.console is not None:
+        # Not before: no other command needs an HTTP server, and importing one takes a tenth of a second.
+        from chunkstore.service.console.server import Console
+
+        console = Console(settings.console)
     async with opened(settings) as collaborators:
         server = ChunkstoreServer(settings, collaborators)
         address = await server.start()
