@@ -192,8 +192,8 @@ function pick(hit, button) {
     node.classList.toggle("picked", node.dataset.id === hit?.chunk.id);
   }
   byId("detail").hidden = hit === null;
+  byId("detail").classList.remove("above");
   if (hit === null) return;
-  byId("detail").classList.toggle("above", button.getBoundingClientRect().top > window.innerHeight / 2);
   const opinions = CHANNELS.map((name) => {
     const head = element("th", { scope: "row", class: name }, name);
     if (hit[name] === undefined) return row("td", head, "not ranked", "", "");
@@ -206,6 +206,8 @@ function pick(hit, button) {
     element("table", {}, row("th", "", "Rank", "Score", "Share"), ...opinions,
       row("td", fused, rank, "", rounded(hit.score))),
   );
+  const covered = button.getBoundingClientRect().bottom > byId("detail").getBoundingClientRect().top;
+  byId("detail").classList.toggle("above", covered);
 }
 
 // --- passages ---
