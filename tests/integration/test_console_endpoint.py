@@ -35,9 +35,8 @@ async def _posted(
     console: RunningConsole, content: bytes | str, headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
     async with httpx.AsyncClient(base_url=console.url, trust_env=False) as client:
-        return await client.post(
-            "retrieve", content=content, headers={**JSON, "x-tenant-id": TENANT, **(headers or {})}
-        )
+        sent = httpx.Headers({**JSON, "x-tenant-id": TENANT, **(headers or {})}, encoding="utf-8")
+        return await client.post("retrieve", content=content, headers=sent)
 
 
 def _without_times(response: dict[str, Any]) -> dict[str, Any]:
