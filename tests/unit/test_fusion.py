@@ -16,15 +16,15 @@ from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.fusion import (
     RRF_K,
+    SEMANTIC_WEIGHT,
+    IdT,
     best_ranks,
     fused,
     identifier_shares,
     identifiers_held,
-    reciprocal_rank_fusion,
     reciprocal_rank_shares,
     telling_identifiers,
     weighted_shares,
-    weighted_sum,
 )
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 
@@ -54,8 +54,16 @@ LEXICAL = scored(st.floats(1e-6, 1e3))
 WEIGHTS = st.floats(0.0, 1.0)
 
 
+def by_rank(rankings: Sequence[Sequence[IdT]], limit: int | None = None) -> list[tuple[IdT, float]]:
+    return fused([reciprocal_rank_shares(ranking) for ranking in rankings], limit)
+
+
+def by_sum(semantic: Scored, lexical: Scored, weight: float = SEMANTIC_WEIGHT) -> list[tuple[str, float]]:
+    return fused(weighted_shares(semantic, lexical, weight))
+
+
 def order(*rankings: Sequence[str]) -> list[str]:
-    return [identifier for identifier, _ in reciprocal_rank_fusion(rankings)]
+    return [identifier for identifier, _ in by_rank(rankings)]
 
 
 def test_the_constant_is_60() -> None:
@@ -63,20 +71,20 @@ def test_the_constant_is_60() -> None:
 
 
 def test_scores_are_sums_of_reciprocal_ranks() -> None:
-    fused = dict(reciprocal_rank_fusion([["a", "b"], ["b", "c"]]))
+    fused = dict(by_rank([["a", "b"], ["b", "c"]]))
     assert fused == {"a": 1 / 61, "b": 1 / 62 + 1 / 61, "c": 1 / 62}
 
 
 def test_fuses_ids_of_any_hashable_type() -> None:
     """Excludes a bound of str: these are UUIDs, and numbers."""
     one, two = UUID(int=1), UUID(int=2)
-    assert [identifier for identifier, _ in reciprocal_rank_fusion([[two, one], [one, two]])] == [one, two]
-    assert [identifier for identifier, _ in reciprocal_rank_fusion([[9, 10], [10, 9]])] == [10, 9]
+    assert [identifier for identifier, _ in by_rank([[two, one], [one, two]])] == [one, two]
+    assert [identifier for identifier, _ in by_rank([[9, 10], [10, 9]])] == [10, 9]
 
 
 def test_ties_break_on_the_id_ascending() -> None:
     """Excludes the order of either ranking, and of a dict: `zzz` is first in one and second in the other."""
-    fused = reciprocal_rank_fusion([["zzz", "aaa"], ["aaa", "zzz"]])
+    fused = by_rank([["zzz", "aaa"], ["aaa", "zzz"]])
     assert fused[0][1] == fused[1][1]
     assert [identifier for identifier, _ in fused] == ["aaa", "zzz"]
     assert order(["aaa", "zzz"], ["zzz", "aaa"]) == ["aaa", "zzz"]
@@ -98,30 +106,30 @@ def test_a_chunk_outside_k_in_both_channels_can_beat_a_first_place() -> None:
 
 def test_an_absent_id_gets_nothing() -> None:
     """Excludes a made-up last rank."""
-    fused = dict(reciprocal_rank_fusion([["a", "b", "c"], []]))
+    fused = dict(by_rank([["a", "b", "c"], []]))
     assert fused == {"a": 1 / 61, "b": 1 / 62, "c": 1 / 63}
 
 
 def test_an_id_repeated_in_a_ranking_counts_once_at_its_best_place() -> None:
     """Excludes a sum over its places, and its last place."""
-    assert dict(reciprocal_rank_fusion([["a", "b", "a", "a"]])) == {"a": 1 / 61, "b": 1 / 62}
+    assert dict(by_rank([["a", "b", "a", "a"]])) == {"a": 1 / 61, "b": 1 / 62}
     assert best_ranks(["a", "b", "a", "c", "b"]) == {"a": 1, "b": 2, "c": 4}
 
 
 def test_nothing_fuses_to_nothing() -> None:
-    assert reciprocal_rank_fusion([]) == []
-    assert reciprocal_rank_fusion([[], []]) == []
+    assert by_rank([]) == []
+    assert by_rank([[], []]) == []
 
 
 @given(RANKINGS)
 def test_the_order_of_the_rankings_does_not_matter(rankings: list[list[str]]) -> None:
-    assert reciprocal_rank_fusion(rankings) == reciprocal_rank_fusion(rankings[::-1])
+    assert by_rank(rankings) == by_rank(rankings[::-1])
 
 
 @given(RANKINGS)
 def test_the_order_is_total(rankings: list[list[str]]) -> None:
     """Excludes an order among equals that nothing states, and one that drops or repeats an id."""
-    fused = reciprocal_rank_fusion(rankings)
+    fused = by_rank(rankings)
     assert fused == sorted(fused, key=lambda item: (-item[1], item[0]))
     assert sorted(identifier for identifier, _ in fused) == sorted({i for ranking in rankings for i in ranking})
 
@@ -129,7 +137,7 @@ def test_the_order_is_total(rankings: list[list[str]]) -> None:
 class TestWeightedSum:
     def test_scores_are_shares_of_the_best_cosine_and_the_best_bm25(self) -> None:
         """Excludes a share of the semantic score, .9 / .95, and an absent channel that counts more than 0."""
-        answer = weighted_sum(Scored(["a", "b", "c"], [0.9, 0.75, 0.4]), Scored(["b", "d"], [12.0, 3.0]), 0.25)
+        answer = by_sum(Scored(["a", "b", "c"], [0.9, 0.75, 0.4]), Scored(["b", "d"], [12.0, 3.0]), 0.25)
         assert answer == [
             ("b", 0.25 * ((2 * 0.75 - 1) / (2 * 0.9 - 1)) + 0.75),
             ("a", 0.25),
@@ -138,42 +146,42 @@ class TestWeightedSum:
         ]
 
     def test_both_channels_weigh_the_same_unless_told(self) -> None:
-        assert weighted_sum(Scored(["a"], [0.8]), Scored(["b"], [7.0])) == [("a", 0.5), ("b", 0.5)]
+        assert by_sum(Scored(["a"], [0.8]), Scored(["b"], [7.0])) == [("a", 0.5), ("b", 0.5)]
 
     def test_ties_break_on_the_id_ascending(self) -> None:
         """Excludes the order of either channel, and capitals first."""
-        assert weighted_sum(Scored(["zzz"], [0.8]), Scored(["aaa"], [7.0])) == [("aaa", 0.5), ("zzz", 0.5)]
-        assert [identifier for identifier, _ in weighted_sum(Scored(["B"], [0.8]), Scored(["a"], [7.0]))] == ["a", "B"]
+        assert by_sum(Scored(["zzz"], [0.8]), Scored(["aaa"], [7.0])) == [("aaa", 0.5), ("zzz", 0.5)]
+        assert [identifier for identifier, _ in by_sum(Scored(["B"], [0.8]), Scored(["a"], [7.0]))] == ["a", "B"]
 
     @pytest.mark.parametrize("scores", [[0.5, 0.5], [0.5, 0.3], [0.2, 0.0]])
     def test_no_cosine_above_zero_gives_no_share(self, scores: list[float]) -> None:
         """Excludes a division by zero, a negative share, and a hit that is lost."""
-        answer = weighted_sum(Scored(["a", "b"], scores), Scored(["b"], [1.0]), 0.5)
+        answer = by_sum(Scored(["a", "b"], scores), Scored(["b"], [1.0]), 0.5)
         assert answer == [("b", 0.5), ("a", 0.0)]
-        assert weighted_sum(Scored(["a", "b"], scores), NOTHING) == [("a", 0.0), ("b", 0.0)]
+        assert by_sum(Scored(["a", "b"], scores), NOTHING) == [("a", 0.0), ("b", 0.0)]
 
     def test_nothing_fuses_to_nothing(self) -> None:
-        assert weighted_sum(NOTHING, NOTHING) == []
+        assert by_sum(NOTHING, NOTHING) == []
 
     def test_an_id_repeated_in_a_ranking_counts_once_at_its_best_place(self) -> None:
-        assert weighted_sum(NOTHING, Scored(["a", "b", "a"], [4.0, 2.0, 1.0]), 0.0) == [("a", 1.0), ("b", 0.5)]
+        assert by_sum(NOTHING, Scored(["a", "b", "a"], [4.0, 2.0, 1.0]), 0.0) == [("a", 1.0), ("b", 0.5)]
 
     @pytest.mark.parametrize("weight", [-0.01, 1.01, math.nan, math.inf, -math.inf])
     def test_a_weight_outside_its_bounds_is_refused_by_name(self, weight: float) -> None:
         with pytest.raises(InvalidFieldError, match=r"within \[0, 1\]") as refused:
-            weighted_sum(NOTHING, NOTHING, weight)
+            by_sum(NOTHING, NOTHING, weight)
         assert refused.value.field == "weight"
 
     @given(SEMANTIC, LEXICAL)
     def test_a_weight_of_0_or_1_leaves_the_order_of_one_channel(self, semantic: Scored, lexical: Scored) -> None:
-        by_lexical = [identifier for identifier, _ in weighted_sum(semantic, lexical, 0.0)]
+        by_lexical = [identifier for identifier, _ in by_sum(semantic, lexical, 0.0)]
         assert by_lexical[: len(lexical.ids)] == lexical.ids
         positive = [i for i, score in zip(semantic.ids, semantic.scores, strict=True) if score > 0.5]
-        assert [identifier for identifier, _ in weighted_sum(semantic, lexical, 1.0)][: len(positive)] == positive
+        assert [identifier for identifier, _ in by_sum(semantic, lexical, 1.0)][: len(positive)] == positive
 
     @given(SEMANTIC, LEXICAL, WEIGHTS)
     def test_scores_lie_between_0_and_1(self, semantic: Scored, lexical: Scored, weight: float) -> None:
-        answer = weighted_sum(semantic, lexical, weight)
+        answer = by_sum(semantic, lexical, weight)
         assert all(0.0 <= score <= 1.0 for _, score in answer)
         assert sorted(identifier for identifier, _ in answer) == sorted({*semantic.ids, *lexical.ids})
 
@@ -182,7 +190,7 @@ class TestWeightedSum:
         self, semantic: Scored, lexical: Scored, weight: float, scale: float
     ) -> None:
         scaled = Scored(lexical.ids, [score * scale for score in lexical.scores])
-        once, again = dict(weighted_sum(semantic, lexical, weight)), dict(weighted_sum(semantic, scaled, weight))
+        once, again = dict(by_sum(semantic, lexical, weight)), dict(by_sum(semantic, scaled, weight))
         assert again == pytest.approx(once)
 
 
@@ -215,8 +223,8 @@ class TestShares:
 
     def test_a_limit_cuts_among_equals_by_id(self) -> None:
         """Excludes a cut by the order of insertion: three are equal, and two of them are asked for."""
-        assert reciprocal_rank_fusion([["c"], ["a"], ["b"]], 2) == [("a", 1 / 61), ("b", 1 / 61)]
-        assert reciprocal_rank_fusion([["c"], ["a"], ["b"]], 0) == []
+        assert by_rank([["c"], ["a"], ["b"]], 2) == [("a", 1 / 61), ("b", 1 / 61)]
+        assert by_rank([["c"], ["a"], ["b"]], 0) == []
 
 
 class TestIdentifiers:

@@ -12,6 +12,7 @@ from chunkstore.domain.analysis import Token
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.explanation import explanation
 from chunkstore.domain.fusion import (
+    best_ranks,
     fused,
     identifier_shares,
     identifiers_held,
@@ -77,7 +78,7 @@ class Pool:
 
     @cached_property
     def _ranks(self) -> list[dict[ChunkId, int]]:
-        return [dict(zip(a.ranking.ids, range(1, len(a.ranking) + 1), strict=True)) for a in self.answers]
+        return [best_ranks(answer.ranking.ids) for answer in self.answers]
 
 
 def _shares(answers: Sequence[ChannelAnswer], fusion: Fusion) -> list[Shares]:

@@ -7,7 +7,6 @@ score to the bit.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
@@ -43,18 +42,6 @@ class Scored(Protocol[RankedT_co]):
     def scores(self) -> Sequence[float]:
         """As many scores."""
         ...
-
-
-def reciprocal_rank_fusion(rankings: Sequence[Sequence[IdT]], limit: int | None = None) -> list[tuple[IdT, float]]:
-    """Fuse rankings, best first, by `reciprocal_rank_shares`; order and `limit` as in `fused`."""
-    return fused([reciprocal_rank_shares(ranking) for ranking in rankings], limit)
-
-
-def weighted_sum(
-    semantic: Scored[IdT], lexical: Scored[IdT], weight: float = SEMANTIC_WEIGHT, limit: int | None = None
-) -> list[tuple[IdT, float]]:
-    """Fuse two rankings by `weighted_shares`, into scores within [0, 1]; order and `limit` as in `fused`."""
-    return fused(weighted_shares(semantic, lexical, weight), limit)
 
 
 def reciprocal_rank_shares(ranking: Sequence[IdT]) -> dict[IdT, float]:
@@ -149,6 +136,7 @@ def _best(scores: Mapping[IdT, float], limit: int | None) -> list[tuple[IdT, flo
     """The best `limit` in order; only those that reach the score of the last of them need sorting by id."""
     found = scores.items()
     if limit is not None and limit < len(scores):
-        least = heapq.nlargest(limit, scores.values())[-1] if limit else math.inf
+        # Values come in runs of the channels' own order, which sorting makes use of.
+        least = sorted(scores.values(), reverse=True)[limit - 1] if limit else math.inf
         found = {identifier: score for identifier, score in found if score >= least}.items()
     return sorted(found, key=lambda item: (-item[1], str(item[0]).lower(), str(item[0])))[:limit]
