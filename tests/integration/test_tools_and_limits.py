@@ -156,14 +156,22 @@ def test_index_refuses_a_source_id_that_two_files_would_share(address: str, tmp_
     assert "same.txt" in report["failures"][0]
 
 
-def test_query_prints_a_table_or_json_and_fails_in_one_line(address: str) -> None:
-    assert "complete answer" in _run("query", "refunds", "--address", address, "--tenant", "cli").stdout
-    answer = json.loads(_run("query", "refunds", "--address", address, "--tenant", "cli", "--json").stdout)
+@pytest.fixture(scope="module")
+def asked(address: str) -> str:
+    """The server's address; its tenant `asked` has one document."""
+    with ChunkstoreClient(address, "asked") as client:
+        client.index_documents([Document("good.md", "# Refunds\n\nTen days.")])
+    return address
+
+
+def test_query_prints_a_table_or_json_and_fails_in_one_line(asked: str) -> None:
+    assert "complete answer" in _run("query", "refunds", "--address", asked, "--tenant", "asked").stdout
+    answer = json.loads(_run("query", "refunds", "--address", asked, "--tenant", "asked", "--json").stdout)
     assert answer["chunks"][0]["chunk"]["source_id"] == "good.md"
     only = json.dumps({"source_id": {"equals": "absent.md"}})
-    filtered = _run("query", "refunds", "--filter", only, "--address", address, "--tenant", "cli", "--json")
+    filtered = _run("query", "refunds", "--filter", only, "--address", asked, "--tenant", "asked", "--json")
     assert "chunks" not in json.loads(filtered.stdout)
-    blank = _run("query", " ", "--address", address, "--tenant", "cli")
+    blank = _run("query", " ", "--address", asked, "--tenant", "asked")
     assert (blank.returncode, blank.stderr.strip()) == (
         1,
         "chunkstore: INVALID_ARGUMENT (INVALID_FIELD): query must not be blank",
@@ -173,17 +181,17 @@ def test_query_prints_a_table_or_json_and_fails_in_one_line(address: str) -> Non
 @pytest.mark.parametrize("content", ["{", '{"metadata": {"path": "n"}}', '{"entity": "e"}', '"text"', "[1]", "3"])
 def test_query_refuses_what_is_no_filter(address: str, content: str) -> None:
     """Excludes a traceback, and an answer without the filter."""
-    ran = _run("query", "refunds", "--filter", content, "--address", address, "--tenant", "cli")
+    ran = _run("query", "refunds", "--filter", content, "--address", address, "--tenant", "asked")
     assert ran.returncode != 0
     assert "--filter" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
-def test_query_names_fusion_required_channels_and_their_time(address: str) -> None:
+def test_query_names_fusion_required_channels_and_their_time(asked: str) -> None:
     options = ("--fusion", "weighted-sum", "--semantic-weight", "0.25", "--require", "lexical")
-    ran = _run("query", "refunds", *options, "--address", address, "--tenant", "cli", "--json")
+    ran = _run("query", "refunds", *options, "--address", asked, "--tenant", "asked", "--json")
     assert json.loads(ran.stdout)["chunks"][0]["lexical_share"] == 0.75
-    refused = _run("query", "refunds", "--require", "identifier", "--address", address, "--tenant", "cli")
+    refused = _run("query", "refunds", "--require", "identifier", "--address", asked, "--tenant", "asked")
     assert (refused.returncode, refused.stderr.count("require[0]")) == (1, 1)
 
 
