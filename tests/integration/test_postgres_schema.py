@@ -327,3 +327,10 @@ async def test_a_row_that_was_written_before_a_page_held_three_is_read_and_repla
             await newer.upsert_many(TENANT, [changed])
             assert await newer.get(TENANT, chunk.id, with_embedding=True) == changed
             assert await connection.fetchval(in_row) < len(text)
+
+
+async def test_statistics_follow_when_a_hundredth_of_the_chunks_has_changed(dsn: str) -> None:
+    """Excludes a tenant of ten thousand that the planner does not know of, because others have a hundred thousand."""
+    async with opened(dsn), connected(dsn) as connection:
+        options = await connection.fetchval("SELECT reloptions FROM pg_class WHERE oid = 'chunkstore.chunks'::regclass")
+    assert {"autovacuum_analyze_scale_factor=0.01", "autovacuum_analyze_threshold=1000"} <= set(options)
