@@ -18,7 +18,7 @@ help: ## Show this help
 .venv/.ready .venv-bench/.ready:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet uv==$(UV_VERSION)
-	$(@D)/bin/uv pip sync --quiet --python $(@D)/bin/python --require-hashes $<
+	$(@D)/bin/uv pip sync --quiet --compile-bytecode --python $(@D)/bin/python --require-hashes $<
 	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --no-deps --no-build-isolation -e .
 	touch $@
 

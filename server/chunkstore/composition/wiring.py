@@ -23,6 +23,7 @@ from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
 from chunkstore.ports.chunk_store import ChunkStore
 from chunkstore.ports.embedding_provider import EmbeddingProvider
+from chunkstore.ranking.preparing import prepare
 
 DEFAULT_HASHING_DIMENSION = 256
 
@@ -45,6 +46,7 @@ async def opened(settings: Settings) -> AsyncIterator[Collaborators]:
     is not the provider's, StoreMismatchError where an existing store was made otherwise, StoreUnavailableError.
     """
     async with AsyncExitStack() as stack:
+        await asyncio.to_thread(prepare)
         embeddings = open_provider(settings)
         if embeddings is not None:
             stack.push_async_callback(embeddings.aclose)

@@ -7,12 +7,13 @@ Lucene uses, which is never negative.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.compiled import compiled
 
 Scores = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
@@ -40,11 +41,30 @@ def length_factors(lengths: Counts, chunk_count: int, total_length: int) -> Scor
 def term_scores(idf: float, frequencies: npt.NDArray[Any], factors: npt.NDArray[FloatT]) -> npt.NDArray[FloatT]:
     """One term's share of BM25, `idf * tf * (k1 + 1) / (tf + factor)`; 0 where tf is 0.
 
-    A chunk's score is the sum of its shares over the distinct query terms in sorted order, all in float64. Of float32
-    frequencies and factors the shares are float32, which serve to tell what cannot be among the best.
+    A chunk's score is the sum of its shares over the distinct query terms in sorted order, all in float64.
     """
     shares: npt.NDArray[FloatT] = idf * (frequencies * (K1 + 1.0)) / (frequencies + factors)
     return shares
+
+
+@compiled
+def add_approximate_scores(
+    scores: npt.NDArray[np.float32],
+    rows: npt.NDArray[np.int32],
+    frequencies: Counts,
+    idf: float,
+    factors: npt.NDArray[np.float32],
+) -> None:
+    """Add one term's shares to the `scores` (n,) of distinct `rows` (m,), which hold it `frequencies` (m,) times.
+
+    `factors` (n,) are the rows' length factors. In float32, these scores serve to tell what cannot be among the best.
+    """
+    for place in range(rows.size):
+        row = rows[place]
+        scores[row] += np.float32(_term_score(idf, frequencies[place], factors[row]))
+
+
+_term_score = compiled(term_scores)
 
 
 def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp]:
@@ -55,9 +75,11 @@ def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp
     """
     kept = contenders(scores, limit)
     best, words = -scores[kept], ids[kept]
-    order = np.lexsort((words[:, 0], best))
-    if (np.diff(best[order]) == 0.0).any() and (np.diff(words[order, 0]) == 0).any():
-        order = np.lexsort((words[:, 3], words[:, 2], words[:, 1], words[:, 0], best))
+    order = np.argsort(best, kind="stable")
+    if (np.diff(best[order]) == 0.0).any():
+        order = np.lexsort((words[:, 0], best))
+        if (np.diff(words[order, 0]) == 0).any():
+            order = np.lexsort((words[:, 3], words[:, 2], words[:, 1], words[:, 0], best))
     return kept[order[:limit]]
 
 
@@ -78,4 +100,4 @@ def id_words(ids: bytes) -> IdWords:
 def hex_ids(words: IdWords) -> list[ChunkId]:
     """The ids as hexadecimal digits; the inverse of id_words."""
     digits = words.astype(">u8").tobytes().hex()
-    return [ChunkId(digits[start : start + 64]) for start in range(0, len(digits), 64)]
+    return [cast(ChunkId, digits[start : start + 64]) for start in range(0, len(digits), 64)]

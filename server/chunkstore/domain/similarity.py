@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from chunkstore.domain.compiled import compiled
 from chunkstore.domain.errors import DimensionMismatchError, InvalidVectorError
 
 Vector = npt.NDArray[np.float32]
@@ -17,8 +18,6 @@ Scores = npt.NDArray[np.float64]
 MIN_NORM: Final = 1e-12
 MAX_NORM: Final = 1e12
 MAX_DIMENSION: Final = 16_000
-# Numbers in a block of rows: 256 kB of float64.
-_BLOCK_VALUES: Final = 1 << 15
 
 
 def checked_vector(values: Sequence[float] | Vector, field: str, dimension: int | None = None) -> Vector:
@@ -43,33 +42,33 @@ def checked_vector(values: Sequence[float] | Vector, field: str, dimension: int 
     return vector
 
 
-def cosine_scores(vectors: npt.NDArray[np.float32], query: Vector, norms: Scores | None = None) -> Scores:
-    """Score each row of `vectors` (n, d) against `query` (d,): `1 - cosine distance / 2`, float64 (n,), in [0, 1].
+def cosine_scores(
+    vectors: npt.NDArray[np.float32],
+    query: Vector,
+    *,
+    rows: npt.NDArray[np.intp] | None = None,
+    norms: Scores | None = None,
+) -> Scores:
+    """Score rows of `vectors` (n, d) against `query` (d,): `1 - cosine distance / 2`, float64 (m,), in [0, 1].
 
     The bits depend on the two vectors alone: products are exact in float64, and sums are taken over a fixed binary
-    tree. Equal directions of the same values score exactly 1. `norms` (n,), where known, are `squared_norms(vectors)`.
+    tree. Equal directions of the same values score exactly 1. `rows` (m,) are those to score, None for all in order.
+    `norms` (n,), where known, are `squared_norms(vectors)`.
     """
-    scores = np.empty(len(vectors), dtype=np.float64)
-    column = query.astype(np.float64)[:, np.newaxis]
+    stored = np.require(vectors, np.float32, ["C", "W"])
+    scored = np.arange(len(stored)) if rows is None else rows
+    norms = squared_norms(stored) if norms is None else norms
     [query_norm] = squared_norms(query[np.newaxis])
-    for rows in _blocks(vectors):
-        columns = vectors[rows].T.astype(np.float64, order="C")
-        columns *= column
-        scores[rows] = _column_sums(columns)
+    products = _inner_products(stored, scored, query.astype(np.float64))
     # sqrt(x * x) is exactly x, so that a vector's score against itself is exactly 1.
-    cosines = np.clip(scores / np.sqrt((squared_norms(vectors) if norms is None else norms) * query_norm), -1.0, 1.0)
+    cosines = np.clip(products / np.sqrt(norms[scored] * query_norm), -1.0, 1.0)
     result: Scores = 1.0 - (1.0 - cosines) / 2.0
     return result
 
 
 def squared_norms(vectors: npt.NDArray[np.float32]) -> Scores:
     """The square of each row's Euclidean norm, float64 (n,), summed as `cosine_scores` sums."""
-    norms = np.empty(len(vectors), dtype=np.float64)
-    for rows in _blocks(vectors):
-        columns = vectors[rows].T.astype(np.float64, order="C")
-        columns *= columns
-        norms[rows] = _column_sums(columns)
-    return norms
+    return _squares(np.require(vectors, np.float32, ["C", "W"]))
 
 
 def rounding_margin(dimension: int) -> float:
@@ -82,19 +81,36 @@ def rounding_margin(dimension: int) -> float:
     return 2.0 * terms * 2.0**-24 / (1.0 - terms * 2.0**-24)
 
 
-def _blocks(vectors: npt.NDArray[np.float32]) -> Iterator[slice]:
-    """Blocks of rows that stay in the processor's cache."""
-    count, dimension = vectors.shape
-    step = max(1, _BLOCK_VALUES // max(1, dimension))
-    return (slice(start, start + step) for start in range(0, count, step))
+@compiled
+def _inner_products(vectors: npt.NDArray[np.float32], rows: npt.NDArray[np.intp], query: Scores) -> Scores:
+    products = np.empty(rows.size, np.float64)
+    values = np.empty(query.size, np.float64)
+    for place in range(rows.size):
+        row = rows[place]
+        for column in range(query.size):
+            values[column] = vectors[row, column] * query[column]
+        products[place] = _summed(values)
+    return products
 
 
-def _column_sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sum each column of a scratch array over a binary tree whose shape depends on the height alone."""
-    height = len(values)
-    while height > 1:
-        half = (height + 1) // 2
-        values[: height - half] += values[half:height]
-        height = half
-    sums: npt.NDArray[np.float64] = values[0]
-    return sums
+@compiled
+def _squares(vectors: npt.NDArray[np.float32]) -> Scores:
+    squares = np.empty(vectors.shape[0], np.float64)
+    values = np.empty(vectors.shape[1], np.float64)
+    for row in range(vectors.shape[0]):
+        for column in range(vectors.shape[1]):
+            values[column] = np.float64(vectors[row, column]) * np.float64(vectors[row, column])
+        squares[row] = _summed(values)
+    return squares
+
+
+@compiled
+def _summed(values: Scores) -> float:
+    """The sum of a scratch array over a binary tree whose shape depends on its size alone."""
+    size = values.size
+    while size > 1:
+        half = (size + 1) // 2
+        for place in range(size - half):
+            values[place] += values[half + place]
+        size = half
+    return float(values[0])

@@ -10,10 +10,12 @@ import numkong
 import numpy as np
 import numpy.typing as npt
 
-from chunkstore.domain.similarity import Vector
+from chunkstore.domain.compiled import compiled
+from chunkstore.domain.similarity import Scores, Vector
+from chunkstore.ranking.threshold import reached
 
-# Below this many vectors the float32 product is as fast.
-MIN_VECTORS: Final = 8192
+# Below this many vectors the canonical score of all is as fast.
+MIN_VECTORS: Final = 1024
 
 _LEVELS: Final = 127
 # Few enough for a core's own cache.
@@ -21,6 +23,8 @@ _ROWS_AT_ONCE: Final = 256
 # Room for the rounding of the bounds themselves, in float32.
 _SLACK: Final = 4e-6
 _STRETCH: Final = 1.001
+# No bound of a cosine is as low: codes leave out less than all of a vector.
+_BELOW_ALL: Final = -4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,14 @@ class Products:
 
 
 class Codes:
-    """int8 codes of `vectors` (e, d), each vector by its own scale; 1 byte a dimension.
+    """int8 codes of `vectors` (e, d) of `squared_norms` (e,), each vector by its own scale; 1 byte a dimension.
 
     Products of codes are exact integers. Safe for threads.
     """
 
-    def __init__(self, vectors: npt.NDArray[np.float32], inverse_norms: npt.NDArray[np.float32]) -> None:
+    def __init__(self, vectors: npt.NDArray[np.float32], squared_norms: Scores) -> None:
         count, dimension = vectors.shape
+        inverse_norms = (1.0 / np.sqrt(squared_norms)).astype(np.float32)
         codes = np.empty((count, dimension), dtype=np.int8)
         # Of a vector divided by its norm: the value of a code's unit, and the norm of what the codes leave out.
         self._units = np.empty(count, dtype=np.float32)
@@ -75,18 +80,32 @@ class Codes:
         row differs from its codes' by at most the two parts left out (Cauchy-Schwarz), so a row whose upper bound is
         below the `kept`-th best lower bound cannot be among them.
         """
-        cosines = products.coarse.astype(np.float32)
-        cosines *= products.units[0]
-        cosines += products.fine.astype(np.float32) * products.units[1]
-        cosines *= self._units
-        errors = self._errors * (np.float32(1.0) + products.error)
-        errors += products.error + np.float32(_SLACK)
+        coarse_unit, fine_unit = products.units
+        lowest, highest = _bounds(
+            products.coarse, products.fine, coarse_unit, fine_unit, self._units, self._errors, products.error
+        )
         if dead is not None:
-            cosines[dead] = -np.inf
-        lower = cosines - errors
-        least = np.partition(lower, lower.size - kept)[lower.size - kept]
-        cosines += errors
-        return np.flatnonzero(cosines >= least)
+            lowest[dead] = highest[dead] = -np.inf
+        return np.flatnonzero(highest >= reached(lowest, kept, _BELOW_ALL))
+
+
+@compiled
+def _bounds(
+    coarse: npt.NDArray[np.int32],
+    fine: npt.NDArray[np.int32],
+    coarse_unit: np.float32,
+    fine_unit: np.float32,
+    units: npt.NDArray[np.float32],
+    errors: npt.NDArray[np.float32],
+    error: np.float32,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The least and the most that the cosine of each vector with the query can be."""
+    lowest, highest = np.empty(units.size, np.float32), np.empty(units.size, np.float32)
+    for row in range(units.size):
+        cosine = (np.float32(coarse[row]) * coarse_unit + np.float32(fine[row]) * fine_unit) * units[row]
+        margin = errors[row] * (np.float32(1.0) + error) + error + np.float32(_SLACK)
+        lowest[row], highest[row] = cosine - margin, cosine + margin
+    return lowest, highest
 
 
 def _twice_coded(unit: Vector) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], np.float32]:

@@ -9,14 +9,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from chunkstore.domain.bm25 import Counts, term_scores
+from chunkstore.domain.bm25 import Counts, add_approximate_scores, term_scores
+from chunkstore.domain.compiled import compiled
 from chunkstore.ranking.segment import Rows
+from chunkstore.ranking.threshold import reached
 
 # Wider than the rounding of a float32 sum over any number of terms that a query may have.
 _SLACK: Final = 1e-3
 # Looking a row up in a term's postings costs so many times what adding one of them does.
 _LOOKUP_COST: Final = 6
-_GROUP: Final = 16
 
 Approximate = npt.NDArray[np.float32]
 
@@ -30,10 +31,7 @@ class QueryTerm(NamedTuple):
 
     def frequencies_at(self, rows: Rows) -> Counts:
         """How often it occurs in each of `rows` (n,), ascending; 0 where it does not."""
-        if not len(self.rows):
-            return np.zeros(len(rows), dtype=np.int32)
-        places = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
-        return np.where(self.rows[places] == rows, self.frequencies[places], np.int32(0))
+        return _frequencies_at(self.rows, self.frequencies, rows)
 
 
 def contending(terms: Sequence[QueryTerm], factors: Approximate, limit: int) -> Rows:
@@ -44,7 +42,7 @@ def contending(terms: Sequence[QueryTerm], factors: Approximate, limit: int) -> 
     terms are looked up in these alone. Source: Turtle and Flood, Query evaluation: strategies and optimizations (1995).
     """
     rare_first = sorted(terms, key=lambda term: len(term.rows))
-    least_factor = factors.min(initial=np.inf, keepdims=True)
+    least_factor = factors.min(initial=np.inf)
     most = [_most(term, least_factor) for term in rare_first]
     left = [*itertools.accumulate(reversed(most), initial=0.0)][::-1]
     scores = np.zeros(factors.size, dtype=np.float32)
@@ -53,45 +51,50 @@ def contending(terms: Sequence[QueryTerm], factors: Approximate, limit: int) -> 
             rows = _still_in(scores, left[place], limit)
             if rows is not None and len(rows) * _LOOKUP_COST < len(term.rows):
                 return _completed(rows, scores[rows], rare_first[place:], factors[rows], limit)
-        scores[term.rows] += _shares(term, term.frequencies, factors[term.rows])
-    return _best_of(np.arange(scores.size, dtype=np.int32), scores, limit)
+        add_approximate_scores(scores, term.rows, term.frequencies, term.idf, factors)
+    return _best_of(None, scores, limit)
 
 
 def _still_in(scores: Approximate, left: float, limit: int) -> Rows | None:
     """Rows that may be among the best when each may still get `left`; None if that goes for rows without a score."""
-    reached = _reached(scores, limit)
-    missing = left * (1.0 + _SLACK)
-    return np.flatnonzero(scores >= reached - missing).astype(np.int32) if reached > missing else None
+    least = reached(scores, limit, 0.0) * (1.0 - _SLACK) - left * (1.0 + _SLACK)
+    return np.flatnonzero(scores >= least).astype(np.int32) if least > 0.0 else None
 
 
 def _completed(rows: Rows, scores: Approximate, terms: Sequence[QueryTerm], factors: Approximate, limit: int) -> Rows:
     """Those of `rows` that contend when `terms` have been added to their scores."""
+    places = np.arange(len(rows), dtype=np.int32)
     for term in terms:
-        scores += _shares(term, term.frequencies_at(rows), factors)
+        add_approximate_scores(scores, places, term.frequencies_at(rows), term.idf, factors)
     return _best_of(rows, scores, limit)
 
 
-def _best_of(rows: Rows, scores: Approximate, limit: int) -> Rows:
-    reached = _reached(scores, limit)
-    return rows[scores >= reached] if reached > 0.0 else rows[scores > 0.0]
+def _best_of(rows: Rows | None, scores: Approximate, limit: int) -> Rows:
+    """Those of `rows`, None for all, whose scores are above 0 and, but for rounding, among the best `limit`."""
+    least = reached(scores, limit, 0.0) * (1.0 - _SLACK)
+    places = np.flatnonzero(scores >= least if least > 0.0 else scores > 0.0).astype(np.int32)
+    return places if rows is None else rows[places]
 
 
-def _shares(term: QueryTerm, frequencies: Counts, factors: Approximate) -> Approximate:
-    return term_scores(term.idf, frequencies.astype(np.float32), factors)
-
-
-def _most(term: QueryTerm, least_factor: Approximate) -> float:
+def _most(term: QueryTerm, least_factor: float) -> float:
     """No row gets more from a term: its highest frequency, in the shortest chunk."""
-    return float(_shares(term, term.frequencies.max(initial=0, keepdims=True), least_factor)[0])
+    return float(term_scores(term.idf, term.frequencies.max(initial=0, keepdims=True), np.array([least_factor]))[0])
 
 
-def _reached(scores: Approximate, limit: int) -> float:
-    """A score that at least `limit` rows reach, a little below that of the last of them; 0 where fewer have one.
-
-    The best of each group of rows stand for all: selecting among them is faster, and what they reach others do too.
-    """
-    groups = scores.size // _GROUP
-    best = scores[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0) if groups > 4 * limit else scores
-    if best.size < limit:
-        return 0.0
-    return float(np.partition(best, best.size - limit)[best.size - limit]) * (1.0 - _SLACK)
+@compiled
+def _frequencies_at(holders: Rows, frequencies: Counts, rows: Rows) -> Counts:
+    found = np.zeros(rows.size, np.int32)
+    low = 0
+    for place in range(rows.size):
+        high = holders.size
+        while low < high:
+            middle = (low + high) // 2
+            if holders[middle] < rows[place]:
+                low = middle + 1
+            else:
+                high = middle
+        if low == holders.size:
+            break
+        if holders[low] == rows[place]:
+            found[place] = frequencies[low]
+    return found

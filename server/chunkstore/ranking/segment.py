@@ -37,7 +37,7 @@ class Segment:
 
     `ids` (n, 4) uint64, `lengths` (n,) int32, `alive` (n,) bool. Postings: `keys` (m,) int64 ascending; those of
     `keys[i]` are `rows[offsets[i]:offsets[i+1]]`, ascending, with `frequencies` beside them. Vectors: `vectors`
-    (e, d) float32 as stored, of the rows `vector_rows` (e,) ascending, with `inverse_norms` (e,) float32.
+    (e, d) float32 as stored, of the rows `vector_rows` (e,) ascending.
     """
 
     ids: IdWords
@@ -49,7 +49,6 @@ class Segment:
     frequencies: npt.NDArray[np.int32]
     vector_rows: Rows
     vectors: npt.NDArray[np.float32]
-    inverse_norms: npt.NDArray[np.float32]
 
     @staticmethod
     def of(chunks: Sequence[IndexedChunk], dimension: int) -> Segment:
@@ -80,7 +79,6 @@ class Segment:
         """The segment of n chunks: postings of each key by ascending row, vectors of distinct, ascending rows."""
         order, sorted_keys = sorted_stably(posting_keys)
         starts = np.flatnonzero(np.append(True, sorted_keys[1:] != sorted_keys[:-1])[: order.size])
-        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
         return Segment(
             ids=ids,
             lengths=lengths,
@@ -91,7 +89,6 @@ class Segment:
             frequencies=frequencies[order],
             vector_rows=vector_rows,
             vectors=vectors,
-            inverse_norms=(1.0 / norms).astype(np.float32),
         )
 
     @staticmethod
@@ -114,7 +111,7 @@ class Segment:
     def size(self) -> int:
         """Bytes of memory, near enough."""
         columns = (self.ids, self.lengths, self.alive, self.keys, self.offsets, self.rows, self.frequencies)
-        vectors = (self.vector_rows, self.vectors, self.inverse_norms)
+        vectors = (self.vector_rows, self.vectors, self.norms)
         return sum(column.nbytes for column in (*columns, *vectors)) + (self.codes.size if self.codes else 0)
 
     @cached_property
@@ -122,7 +119,7 @@ class Segment:
         """The vectors' codes, None where there are too few for them to pay."""
         if len(self.vectors) < first_pass.MIN_VECTORS:
             return None
-        return Codes(self.vectors, self.inverse_norms)
+        return Codes(self.vectors, self.norms)
 
     @cached_property
     def norms(self) -> Scores:
