@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -18,6 +19,7 @@ from chunkstore.domain.fusion import (
     RRF_K,
     SEMANTIC_WEIGHT,
     IdT,
+    Shares,
     best_ranks,
     fused,
     identifier_shares,
@@ -113,7 +115,9 @@ def test_an_absent_id_gets_nothing() -> None:
 def test_an_id_repeated_in_a_ranking_counts_once_at_its_best_place() -> None:
     """Excludes a sum over its places, and its last place."""
     assert dict(by_rank([["a", "b", "a", "a"]])) == {"a": 1 / 61, "b": 1 / 62}
-    assert best_ranks(["a", "b", "a", "c", "b"]) == {"a": 1, "b": 2, "c": 4}
+    assert best_ranks(["a", "b", "a", "c", "b"], {"a", "b", "c", "d"}) == {"a": 1, "b": 2, "c": 4}
+    assert best_ranks(["a", "b", "a", "c", "b"], {"b"}) == {"b": 2}
+    assert by_rank([["a", "a", "b"], ["b", "c"]], 2) == by_rank([["a", "a", "b"], ["b", "c"]])[:2]
 
 
 def test_nothing_fuses_to_nothing() -> None:
@@ -206,9 +210,9 @@ class TestShares:
             [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), last],
         ):
             answer = fused(shares)
-            assert {identifier for identifier, _ in answer} == {i for channel in shares for i in channel}
+            assert {identifier for identifier, _ in answer} == {i for channel in shares for i in channel.ids}
             for identifier, score in answer:
-                first, second, third = (channel.get(identifier, 0.0) for channel in shares)
+                first, second, third = (channel.of({identifier}).get(identifier, 0.0) for channel in shares)
                 assert score == 0.0 + first + second + third
 
     @given(SEMANTIC, LEXICAL, st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 3)), st.integers(0, 9))
@@ -220,6 +224,25 @@ class TestShares:
             [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), identifier_shares(held)],
         ):
             assert fused(shares, limit) == fused(shares)[:limit] == fused(shares, limit + 1)[:limit]
+
+    @given(
+        st.lists(st.lists(st.integers(0, 300), max_size=250), min_size=1, max_size=3),
+        st.sampled_from([1, 2, 11, 60]),
+        st.sampled_from(["ranks", "equal", "any"]),
+        st.randoms(use_true_random=False),
+    )
+    def test_what_a_limit_leaves_out_is_not_among_the_best(
+        self, rankings: list[list[int]], limit: int, kind: str, choice: random.Random
+    ) -> None:
+        """Long rankings with repeated ids, of shares that fall, are all the same, or go up and down."""
+
+        def values(count: int) -> list[float]:
+            if kind == "any":
+                return [choice.choice([0.0, 2.0, 4.0]) for _ in range(count)]
+            return [1.0] * count if kind == "equal" else [1 / (RRF_K + place) for place in range(1, count + 1)]
+
+        shares = [Shares(ranking, values(len(ranking))) for ranking in rankings]
+        assert fused(shares, limit) == fused(shares)[:limit]
 
     def test_a_limit_cuts_among_equals_by_id(self) -> None:
         """Excludes a cut by the order of insertion: three are equal, and two of them are asked for."""

@@ -88,7 +88,7 @@ class ChunkExplainer:
             lexical_score(explanation.identifiers),
         )
         unmet_conditions = unmet(query.where, chunk.source_id, chunk.metadata) if query.where else []
-        opinions = pool.opinions(chunk.id)
+        [opinions] = pool.opinions([chunk.id])
         places = tuple(
             channel_place(report, opinion, score, meets_filter=not unmet_conditions)
             for report, opinion, score in zip(pool.reports, opinions, scores, strict=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Sequence
 
 from chunkstore.composition.channels import ChannelAnswer
 from chunkstore.composition.query import Fusion
@@ -12,6 +11,7 @@ from chunkstore.domain.analysis import Token
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.explanation import explanation
 from chunkstore.domain.fusion import (
+    Shares,
     best_ranks,
     fused,
     identifier_shares,
@@ -29,8 +29,6 @@ from chunkstore.domain.results import (
     RankingBasis,
 )
 from chunkstore.domain.similarity import Vector
-
-Shares = Mapping[ChunkId, float]
 
 
 class Pool:
@@ -60,14 +58,13 @@ class Pool:
         """The first `limit` chunks of the fused order, all for None, with their fused scores."""
         return fused(self._shares, limit)
 
-    def opinions(self, identifier: ChunkId) -> list[ChannelScore | None]:
-        """Each channel's opinion of a chunk, None where it did not rank it."""
-        return [
-            None
-            if (rank := ranks.get(identifier)) is None
-            else ChannelScore(answer.ranking.scores[rank - 1], rank, shares.get(identifier, 0.0))
-            for answer, ranks, shares in zip(self.answers, self._ranks, self._shares, strict=True)
+    def opinions(self, ids: Sequence[ChunkId]) -> list[list[ChannelScore | None]]:
+        """For each chunk each channel's opinion, None where it did not rank it."""
+        wanted = {*ids}
+        channels = [
+            _opinions(answer, shares, wanted) for answer, shares in zip(self.answers, self._shares, strict=True)
         ]
+        return [[channel.get(identifier) for channel in channels] for identifier in ids]
 
     def explanation(self, tokens: Sequence[Token]) -> Explanation:
         """What each term gives to the BM25 scores of the chunk of these tokens."""
@@ -76,15 +73,22 @@ class Pool:
         )
         return explanation(tokens, lexical, identifier)
 
-    @cached_property
-    def _ranks(self) -> list[dict[ChunkId, int]]:
-        return [best_ranks(answer.ranking.ids) for answer in self.answers]
+
+def _opinions(
+    answer: ChannelAnswer, shares: Shares[ChunkId], wanted: Collection[ChunkId]
+) -> dict[ChunkId, ChannelScore]:
+    given = shares.of(wanted)
+    return {
+        identifier: ChannelScore(answer.ranking.scores[rank - 1], rank, given.get(identifier, 0.0))
+        for identifier, rank in best_ranks(answer.ranking.ids, wanted).items()
+    }
 
 
-def _shares(answers: Sequence[ChannelAnswer], fusion: Fusion) -> list[Shares]:
+def _shares(answers: Sequence[ChannelAnswer], fusion: Fusion) -> list[Shares[ChunkId]]:
     semantic, lexical, identifier = answers
     if fusion.method is FusionMethod.WEIGHTED_SUM:
         channels = weighted_shares(semantic.ranking, lexical.ranking, fusion.weight)
     else:
         channels = reciprocal_rank_shares(semantic.ranking.ids), reciprocal_rank_shares(lexical.ranking.ids)
-    return [*channels, {} if identifier.counts is None else identifier_shares(identifiers_held(identifier.counts))]
+    held = {} if identifier.counts is None else identifiers_held(identifier.counts)
+    return [*channels, identifier_shares(held)]

@@ -143,8 +143,8 @@ async def _answer(
     selected = await select_chunks(corpus, pool, selection)
     chunks, contexts = await read_selected(corpus, selected.ids, selection, where)
     scored = tuple(
-        ScoredChunk(chunk, score, *pool.opinions(chunk.id))
-        for chunk, score in zip(chunks, selected.scores, strict=True)
+        ScoredChunk(chunk, score, *opinions)
+        for chunk, score, opinions in zip(chunks, selected.scores, pool.opinions(selected.ids), strict=True)
     )
     basis = pool.basis(corpus.counts.revision)
     next_page = PageStart(selection.offset + len(scored), basis) if selected.more else None

@@ -1,18 +1,16 @@
 """Fusion: what each channel gives to a chunk, and the order by the sum.
 
-A channel's shares are a mapping from id to a number of at least 0. A fused score is the sum of an id's shares in the
-order of the channels, from 0.0, where an id that a channel lacks gets nothing from it: so the shares account for the
-score to the bit.
+A channel's shares are numbers of at least 0. A fused score is the sum of an id's shares in the order of the channels,
+from 0.0, where an id that a channel lacks gets nothing from it: so the shares account for the score to the bit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import InvalidFieldError
@@ -22,6 +20,8 @@ RRF_K: Final = 60
 SEMANTIC_WEIGHT: Final = 0.5
 # More than all other channels together give, by either fusion.
 IDENTIFIER_SHARE: Final = 2.0
+# More than the rounding of a sum of all channels' shares.
+_SLACK: Final = 1e-9
 # An identifier that more chunks hold than both of these is a word of the corpus's subject, and names nothing.
 TELLING_IN_CHUNKS: Final = 10
 TELLING_IN_ONE_OF: Final = 100
@@ -44,17 +44,30 @@ class Scored(Protocol[RankedT_co]):
         ...
 
 
-def reciprocal_rank_shares(ranking: Sequence[IdT]) -> dict[IdT, float]:
-    """`1 / (60 + rank)`, ranks being places from 1, an id repeated counting once, at its best place.
+class Shares(NamedTuple, Generic[IdT]):
+    """What a channel gives: ids, best first, and their shares; a repeated id gets that of its best place."""
+
+    ids: Sequence[IdT]
+    values: Sequence[float]
+
+    def of(self, wanted: Collection[IdT]) -> dict[IdT, float]:
+        """The share of each of `wanted`, a set, that the channel holds."""
+        # Reversed, so that the best place of a repeated id is the last to be set.
+        places = zip(reversed(self.ids), reversed(self.values), strict=True)
+        return {identifier: share for identifier, share in places if identifier in wanted}
+
+
+def reciprocal_rank_shares(ranking: Sequence[IdT]) -> Shares[IdT]:
+    """`1 / (60 + rank)`, ranks being places from 1.
 
     Source: Cormack, Clarke and Buettcher, Reciprocal Rank Fusion (SIGIR 2009).
     """
-    return _by_best_place(ranking, 1.0 / (RRF_K + np.arange(1.0, len(ranking) + 1.0)))
+    return Shares(ranking, (1.0 / (RRF_K + np.arange(1.0, len(ranking) + 1.0))).tolist())
 
 
 def weighted_shares(
     semantic: Scored[IdT], lexical: Scored[IdT], weight: float = SEMANTIC_WEIGHT
-) -> tuple[dict[IdT, float], dict[IdT, float]]:
+) -> tuple[Shares[IdT], Shares[IdT]]:
     """The semantic shares `weight * (cosine / best cosine)` and the lexical `(1 - weight) * (BM25 / best BM25)`.
 
     Semantic scores are those of the channel, `1 - cosine distance / 2`; a cosine below 0 counts 0, and where the best
@@ -63,20 +76,20 @@ def weighted_shares(
     """
     if not 0.0 <= weight <= 1.0:
         raise InvalidFieldError("weight", "must be within [0, 1]")
-    cosines = 2.0 * np.asarray(semantic.scores, dtype=np.float64) - 1.0
+    cosines = (2.0 * np.asarray(semantic.scores, dtype=np.float64) - 1.0).tolist()
     return (
-        _proportional(semantic.ids, cosines, weight),
-        _proportional(lexical.ids, np.asarray(lexical.scores, dtype=np.float64), 1.0 - weight),
+        Shares(semantic.ids, _proportional(cosines, weight)),
+        Shares(lexical.ids, _proportional(lexical.scores, 1.0 - weight)),
     )
 
 
-def identifier_shares(held: Mapping[IdT, int]) -> dict[IdT, float]:
+def identifier_shares(held: Mapping[IdT, int]) -> Shares[IdT]:
     """2 for each of the query's telling identifiers that a chunk holds whole, `held` being their number.
 
     The other channels give at most 2/61 (reciprocal ranks) or 1 (weighted sum) together, so a chunk that holds more
     of them comes before every one that holds fewer.
     """
-    return {identifier: IDENTIFIER_SHARE * count for identifier, count in held.items()}
+    return Shares([*held], [IDENTIFIER_SHARE * count for count in held.values()])
 
 
 def identifiers_held(found: LexicalCandidates) -> dict[ChunkId, int]:
@@ -88,8 +101,8 @@ def identifiers_held(found: LexicalCandidates) -> dict[ChunkId, int]:
     columns = [place for place, term in enumerate(found.statistics.doc_frequencies) if term in telling]
     if not columns or not found.ranking.ids:
         return {}
-    counts = np.count_nonzero(found.frequencies[:, columns], axis=1).tolist()
-    return {identifier: count for identifier, count in zip(found.ranking.ids, counts, strict=True) if count}
+    counts = np.count_nonzero(found.frequencies[:, columns], axis=1)
+    return {found.ranking.ids[place]: int(counts[place]) for place in np.flatnonzero(counts)}
 
 
 def telling_identifiers(statistics: CorpusStatistics) -> frozenset[str]:
@@ -102,34 +115,54 @@ def telling_identifiers(statistics: CorpusStatistics) -> frozenset[str]:
     return frozenset(term for term, count in statistics.doc_frequencies.items() if 0 < count <= most)
 
 
-def fused(shares: Sequence[Mapping[IdT, float]], limit: int | None = None) -> list[tuple[IdT, float]]:
+def fused(shares: Sequence[Shares[IdT]], limit: int | None = None) -> list[tuple[IdT, float]]:
     """Every id of any channel with the sum of its shares, descending, ties by `str(id).lower()`, then `str(id)`.
 
     `limit`: the first so many of these; the result for one limit begins that for a larger one.
     """
-    scores = dict(shares[0]) if shares else {}
-    for channel in shares[1:]:
-        for identifier, share in channel.items():
+    depth = None if limit is None else _depth(shares, limit)
+    contending = {identifier for channel in shares for identifier in channel.ids[:depth]}
+    scores: dict[IdT, float] = {}
+    for channel in shares:
+        for identifier, share in channel.of(contending).items():
             scores[identifier] = scores.get(identifier, 0.0) + share
     return _best(scores, limit)
 
 
-def best_ranks(ranking: Sequence[IdT]) -> dict[IdT, int]:
-    """Each id's best place in `ranking`, from 1."""
-    return _by_best_place(ranking, np.arange(1, len(ranking) + 1))
+def best_ranks(ranking: Sequence[IdT], wanted: Collection[IdT]) -> dict[IdT, int]:
+    """The best place, from 1, of each of `wanted`, a set, that is in `ranking`."""
+    places = zip(range(len(ranking), 0, -1), reversed(ranking), strict=True)
+    return {identifier: place for place, identifier in places if identifier in wanted}
 
 
-def _proportional(ids: Sequence[IdT], scores: npt.NDArray[np.float64], weight: float) -> dict[IdT, float]:
-    """`weight * (score / best)` of each id at its best place, 0 for scores below 0."""
-    best = scores[0] if scores.size else 0.0
-    shares = weight * (np.maximum(scores, 0.0) / best) if best > 0.0 else np.zeros(scores.size)
-    return _by_best_place(ids, shares)
+def _depth(shares: Sequence[Shares[IdT]], limit: int) -> int:
+    """How many places of each channel hold, between them, every id among the best `limit` of the fused order.
+
+    As many ids have the `limit`-th best share of one channel at least. One that is deeper than this in every channel
+    has less, though it had the best share left in each. Source: Fagin, Lotem and Naor, Optimal Aggregation Algorithms
+    for Middleware (PODS 2001).
+    """
+    least = max((_reached(channel, limit) for channel in shares), default=0.0)
+    left = np.zeros(max((len(channel.ids) for channel in shares), default=0))
+    for channel in shares:
+        values = np.asarray(channel.values, dtype=np.float64)
+        left[: values.size] += np.maximum.accumulate(values[::-1])[::-1]
+    return int(np.count_nonzero(left >= least * (1.0 - _SLACK)))
 
 
-def _by_best_place(ids: Sequence[IdT], values: npt.NDArray[Any]) -> dict[IdT, Any]:
-    """Each id's value at its best place."""
-    # Reversed, so that the best place of a repeated id is the last to be set.
-    return dict(zip(reversed(ids), reversed(values.tolist()), strict=True))
+def _reached(channel: Shares[IdT], limit: int) -> float:
+    """A share that the first `limit` ids of a channel have; 0 where it has fewer, or repeats one of them."""
+    distinct = len({*channel.ids[:limit]}) == limit
+    return min(channel.values[:limit]) if limit and distinct else 0.0
+
+
+def _proportional(scores: Sequence[float], weight: float) -> list[float]:
+    """`weight * (score / best)` of each, 0 for scores below 0."""
+    best = scores[0] if len(scores) else 0.0
+    if not best > 0.0:
+        return [0.0] * len(scores)
+    shares: list[float] = (weight * (np.maximum(scores, 0.0) / best)).tolist()
+    return shares
 
 
 def _best(scores: Mapping[IdT, float], limit: int | None) -> list[tuple[IdT, float]]:
