@@ -241,7 +241,7 @@ class TestShares:
                 return [choice.choice([0.0, 2.0, 4.0]) for _ in range(count)]
             return [1.0] * count if kind == "equal" else [1 / (RRF_K + place) for place in range(1, count + 1)]
 
-        shares = [Shares(ranking, values(len(ranking))) for ranking in rankings]
+        shares = [Shares(ranking, np.array(values(len(ranking)))) for ranking in rankings]
         assert fused(shares, limit) == fused(shares)[:limit]
 
     def test_a_limit_cuts_among_equals_by_id(self) -> None:

@@ -15,7 +15,7 @@ from chunkstore.domain.postings import Postings
 from chunkstore.ranking import lexical
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.lexical import QueryTerm, contending
-from chunkstore.ranking.segment import IndexedChunk, Segment
+from chunkstore.ranking.segment import IndexedChunk, Segment, TermPostings
 
 TERMS = 6
 # A term that is never asked for makes chunks of all lengths.
@@ -113,7 +113,7 @@ def test_the_best_are_those_of_the_formula_to_the_bit(
 def test_most_rows_that_hold_a_frequent_term_alone_are_left_out() -> None:
     """Excludes pruning that keeps everything, which loses no winner either."""
     rows = np.arange(20_000, dtype=np.int32)
-    frequent = QueryTerm(0.01, rows, np.ones(20_000, dtype=np.int32))
-    rare = QueryTerm(8.0, rows[::100], np.ones(200, dtype=np.int32))
-    kept = contending([frequent, rare], np.full(20_000, 1.2, dtype=np.float32), 10)
+    frequent = QueryTerm(0.01, TermPostings(rows, np.ones(20_000, dtype=np.int32), 1))
+    rare = QueryTerm(8.0, TermPostings(rows[::100].copy(), np.ones(200, dtype=np.int32), 1))
+    kept = contending([frequent, rare], np.full(20_000, 1.2, dtype=np.float32), 1.2, 10)
     assert kept.tolist() == rows[::100].tolist()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkstore.ranking.threshold import reached
+from chunkstore.ranking.threshold import reached, reaching
 
 
 @settings(max_examples=300, deadline=None)
@@ -39,3 +39,11 @@ def test_values_that_are_out_are_not_counted() -> None:
     assert reached(values, 2, -4.0) == 1.0
     assert reached(values, 3, -4.0) == -4.0
     assert reached(np.empty(0, dtype=np.float32), 1, 0.0) == 0.0
+
+
+def test_those_that_reach_it_are_told_in_order() -> None:
+    values = np.array([0.0, 2.0, -np.inf, 1.0, 3.0, 2.0], dtype=np.float32)
+    assert reaching(values, 2.0, 0.0).tolist() == [1, 4, 5]
+    assert reaching(values, 0.0, 0.0).tolist() == [1, 3, 4, 5]
+    assert reaching(values, -4.0, -4.0).tolist() == [0, 1, 3, 4, 5]
+    assert reaching(values[:0], 0.0, 0.0).tolist() == []

@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import InvalidFieldError
@@ -48,12 +49,12 @@ class Shares(NamedTuple, Generic[IdT]):
     """What a channel gives: ids, best first, and their shares; a repeated id gets that of its best place."""
 
     ids: Sequence[IdT]
-    values: Sequence[float]
+    values: npt.NDArray[np.float64]
 
     def of(self, wanted: Collection[IdT]) -> dict[IdT, float]:
         """The share of each of `wanted`, a set, that the channel holds."""
         # Reversed, so that the best place of a repeated id is the last to be set.
-        places = zip(reversed(self.ids), reversed(self.values), strict=True)
+        places = zip(reversed(self.ids), self.values[::-1].tolist(), strict=True)
         return {identifier: share for identifier, share in places if identifier in wanted}
 
 
@@ -62,7 +63,7 @@ def reciprocal_rank_shares(ranking: Sequence[IdT]) -> Shares[IdT]:
 
     Source: Cormack, Clarke and Buettcher, Reciprocal Rank Fusion (SIGIR 2009).
     """
-    return Shares(ranking, (1.0 / (RRF_K + np.arange(1.0, len(ranking) + 1.0))).tolist())
+    return Shares(ranking, 1.0 / (RRF_K + np.arange(1.0, len(ranking) + 1.0)))
 
 
 def weighted_shares(
@@ -76,10 +77,10 @@ def weighted_shares(
     """
     if not 0.0 <= weight <= 1.0:
         raise InvalidFieldError("weight", "must be within [0, 1]")
-    cosines = (2.0 * np.asarray(semantic.scores, dtype=np.float64) - 1.0).tolist()
+    cosines = 2.0 * np.asarray(semantic.scores, dtype=np.float64) - 1.0
     return (
         Shares(semantic.ids, _proportional(cosines, weight)),
-        Shares(lexical.ids, _proportional(lexical.scores, 1.0 - weight)),
+        Shares(lexical.ids, _proportional(np.asarray(lexical.scores, dtype=np.float64), 1.0 - weight)),
     )
 
 
@@ -89,7 +90,7 @@ def identifier_shares(held: Mapping[IdT, int]) -> Shares[IdT]:
     The other channels give at most 2/61 (reciprocal ranks) or 1 (weighted sum) together, so a chunk that holds more
     of them comes before every one that holds fewer.
     """
-    return Shares([*held], [IDENTIFIER_SHARE * count for count in held.values()])
+    return Shares([*held], IDENTIFIER_SHARE * np.array([*held.values()], dtype=np.float64))
 
 
 def identifiers_held(found: LexicalCandidates) -> dict[ChunkId, int]:
@@ -102,7 +103,7 @@ def identifiers_held(found: LexicalCandidates) -> dict[ChunkId, int]:
     if not columns or not found.ranking.ids:
         return {}
     counts = np.count_nonzero(found.frequencies[:, columns], axis=1)
-    return {found.ranking.ids[place]: int(counts[place]) for place in np.flatnonzero(counts)}
+    return {identifier: count for identifier, count in zip(found.ranking.ids, counts.tolist(), strict=True) if count}
 
 
 def telling_identifiers(statistics: CorpusStatistics) -> frozenset[str]:
@@ -145,24 +146,20 @@ def _depth(shares: Sequence[Shares[IdT]], limit: int) -> int:
     least = max((_reached(channel, limit) for channel in shares), default=0.0)
     left = np.zeros(max((len(channel.ids) for channel in shares), default=0))
     for channel in shares:
-        values = np.asarray(channel.values, dtype=np.float64)
-        left[: values.size] += np.maximum.accumulate(values[::-1])[::-1]
+        left[: len(channel.ids)] += np.maximum.accumulate(channel.values[::-1])[::-1]
     return int(np.count_nonzero(left >= least * (1.0 - _SLACK)))
 
 
 def _reached(channel: Shares[IdT], limit: int) -> float:
     """A share that the first `limit` ids of a channel have; 0 where it has fewer, or repeats one of them."""
     distinct = len({*channel.ids[:limit]}) == limit
-    return min(channel.values[:limit]) if limit and distinct else 0.0
+    return float(channel.values[:limit].min()) if limit and distinct else 0.0
 
 
-def _proportional(scores: Sequence[float], weight: float) -> list[float]:
+def _proportional(scores: npt.NDArray[np.float64], weight: float) -> npt.NDArray[np.float64]:
     """`weight * (score / best)` of each, 0 for scores below 0."""
-    best = scores[0] if len(scores) else 0.0
-    if not best > 0.0:
-        return [0.0] * len(scores)
-    shares: list[float] = (weight * (np.maximum(scores, 0.0) / best)).tolist()
-    return shares
+    best = scores[0] if scores.size else 0.0
+    return weight * (np.maximum(scores, 0.0) / best) if best > 0.0 else np.zeros(scores.size)
 
 
 def _best(scores: Mapping[IdT, float], limit: int | None) -> list[tuple[IdT, float]]:

@@ -46,7 +46,7 @@ def cosine_scores(
     vectors: npt.NDArray[np.float32],
     query: Vector,
     *,
-    rows: npt.NDArray[np.intp] | None = None,
+    rows: npt.NDArray[np.int32] | None = None,
     norms: Scores | None = None,
 ) -> Scores:
     """Score rows of `vectors` (n, d) against `query` (d,): `1 - cosine distance / 2`, float64 (m,), in [0, 1].
@@ -56,7 +56,7 @@ def cosine_scores(
     `norms` (n,), where known, are `squared_norms(vectors)`.
     """
     stored = np.require(vectors, np.float32, ["C", "W"])
-    scored = np.arange(len(stored)) if rows is None else rows
+    scored = np.arange(len(stored), dtype=np.int32) if rows is None else rows
     norms = squared_norms(stored) if norms is None else norms
     [query_norm] = squared_norms(query[np.newaxis])
     products = _inner_products(stored, scored, query.astype(np.float64))
@@ -82,7 +82,7 @@ def rounding_margin(dimension: int) -> float:
 
 
 @compiled
-def _inner_products(vectors: npt.NDArray[np.float32], rows: npt.NDArray[np.intp], query: Scores) -> Scores:
+def _inner_products(vectors: npt.NDArray[np.float32], rows: npt.NDArray[np.int32], query: Scores) -> Scores:
     products = np.empty(rows.size, np.float64)
     values = np.empty(query.size, np.float64)
     for place in range(rows.size):

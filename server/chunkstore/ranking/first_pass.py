@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from chunkstore.domain.compiled import compiled
 from chunkstore.domain.similarity import Scores, Vector
-from chunkstore.ranking.threshold import reached
+from chunkstore.ranking.threshold import reached, reaching
 
 # Below this many vectors the canonical score of all is as fast.
 MIN_VECTORS: Final = 1024
@@ -73,7 +73,7 @@ class Codes:
             for number, (_, units, error) in enumerate(coded)
         ]
 
-    def candidates(self, products: Products, kept: int, dead: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.intp]:
+    def candidates(self, products: Products, kept: int, dead: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.int32]:
         """Every row that may be among the `kept` of highest cosine with the query of `products`, ascending.
 
         `dead` (e,) marks rows that are none; `kept` is at least 1 and at most the number of the others. The cosine of a
@@ -86,7 +86,7 @@ class Codes:
         )
         if dead is not None:
             lowest[dead] = highest[dead] = -np.inf
-        return np.flatnonzero(highest >= reached(lowest, kept, _BELOW_ALL))
+        return reaching(highest, reached(lowest, kept, _BELOW_ALL), _BELOW_ALL)
 
 
 @compiled

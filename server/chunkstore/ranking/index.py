@@ -31,7 +31,7 @@ from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Scores
 from chunkstore.ranking.allowed import Allowed
-from chunkstore.ranking.lexical import QueryTerm, contending
+from chunkstore.ranking.lexical import QueryTerm, contending, frequencies_at
 from chunkstore.ranking.segment import IndexedChunk, Rows, Segment
 from chunkstore.ranking.semantic import Question, nearest
 
@@ -88,18 +88,18 @@ class CorpusIndex:
         """
         _check_limit(limit)
         postings = [[segment.postings(key) for key in keys] for segment in self.segments]
-        holders = [sum(len(found[n][0]) for found in postings) for n in range(len(keys))]
+        holders = [sum(len(found[n].rows) for found in postings) for n in range(len(keys))]
         statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, holders, strict=True)))
         if not limit or not any(holders):
             return LexicalCandidates(Ranking(), statistics)
         if allowed is not None:
-            postings = [[_within(held, mask) for held in found] for found, mask in zip(postings, allowed, strict=True)]
+            postings = [[held.of(mask) for held in found] for found, mask in zip(postings, allowed, strict=True)]
         idfs = [inverse_document_frequency(self.chunk_count, count) for count in holders]
         scored, counts = [], []
-        for segment, found, factors in zip(self.segments, postings, self._length_factors, strict=True):
-            query = [QueryTerm(idf, *held) for idf, held in zip(idfs, found, strict=True)]
-            rows = contending(query, factors, limit)
-            counts.append(np.stack([term.frequencies_at(rows) for term in query], axis=1))
+        for segment, found, (factors, least_factor) in zip(self.segments, postings, self._length_factors, strict=True):
+            query = [QueryTerm(idf, held) for idf, held in zip(idfs, found, strict=True)]
+            rows = contending(query, factors, least_factor, limit)
+            counts.append(frequencies_at(query, rows))
             scored.append((rows, self._scores(idfs, segment.lengths[rows], counts[-1])))
         ranking, places = _best(self.segments, scored, limit)
         lengths = [segment.lengths[rows] for segment, (rows, _) in zip(self.segments, scored, strict=True)]
@@ -153,12 +153,12 @@ class CorpusIndex:
         )
 
     @cached_property
-    def _length_factors(self) -> tuple[npt.NDArray[np.float32], ...]:
-        """The length factors of each segment's rows, in float32."""
-        return tuple(
-            length_factors(segment.lengths, self.chunk_count, self.total_length).astype(np.float32)
-            for segment in self.segments
+    def _length_factors(self) -> tuple[tuple[npt.NDArray[np.float32], float], ...]:
+        """The length factors of each segment's rows, in float32, and the least of them."""
+        of_segments = (
+            length_factors(segment.lengths, self.chunk_count, self.total_length) for segment in self.segments
         )
+        return tuple((factors.astype(np.float32), float(factors.min(initial=np.inf))) for factors in of_segments)
 
     def _scores(self, idfs: Sequence[float], lengths: Counts, frequencies: Counts) -> Scores:
         """BM25 of rows of those lengths (n,), which hold the terms so often (n, terms)."""
@@ -167,12 +167,6 @@ class CorpusIndex:
         for column, idf in enumerate(idfs):
             scores += term_scores(idf, frequencies[:, column], factors)
         return scores
-
-
-def _within(postings: tuple[Rows, Counts], allowed: npt.NDArray[np.bool_]) -> tuple[Rows, Counts]:
-    rows, frequencies = postings
-    kept = allowed[rows]
-    return rows[kept], frequencies[kept]
 
 
 def _best(

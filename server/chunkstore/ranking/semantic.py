@@ -13,7 +13,7 @@ from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.first_pass import Products
 from chunkstore.ranking.segment import Rows, Segment
 
-Positions = npt.NDArray[np.intp]
+Positions = npt.NDArray[np.int32]
 
 # The canonical score of a vector costs so many times what the pass over its codes does.
 _SCORE_COST: Final = 12
@@ -67,4 +67,4 @@ def _contending(
     count = len(segment.vectors) if live is None else int(np.count_nonzero(live))
     if segment.codes and products and 0 < limit < count and count * _SCORE_COST > len(segment.vectors):
         return segment.codes.candidates(products, limit, None if live is None else ~live)
-    return np.arange(len(segment.vectors)) if live is None else np.flatnonzero(live)
+    return np.arange(len(segment.vectors), dtype=np.int32) if live is None else np.flatnonzero(live).astype(np.int32)

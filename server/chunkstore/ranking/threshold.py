@@ -1,4 +1,4 @@
-"""A value that the best of many reach, found without sorting or selecting."""
+"""A value that the best of many reach, found without sorting or selecting, and those that reach it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def reached(values: npt.NDArray[np.float32], count: int, above: float) -> float:
     many = groups > 4 * count
     best = values[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0) if many else values
     return _in_best_bins(best, count, above)
+
+
+@compiled
+def reaching(values: npt.NDArray[np.float32], least: float, above: float) -> npt.NDArray[np.int32]:
+    """Places, ascending, of the `values` (n,) that reach `least` and exceed `above`."""
+    found = np.empty(values.size, np.int32)
+    count = 0
+    for place in range(values.size):
+        found[count] = place
+        count += int(values[place] >= least and values[place] > above)
+    return found[:count].copy()
 
 
 @compiled
