@@ -74,12 +74,12 @@ def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp
     is smaller; none for limit 0.
     """
     kept = contenders(scores, limit)
-    best, words = -scores[kept], ids[kept]
-    order = np.argsort(best, kind="stable")
-    if (np.diff(best[order]) == 0.0).any():
-        order = np.lexsort((words[:, 0], best))
-        if (np.diff(words[order, 0]) == 0).any():
-            order = np.lexsort((words[:, 3], words[:, 2], words[:, 1], words[:, 0], best))
+    words = ids[kept]
+    by_id = np.argsort(words[:, 0])
+    leading = words[by_id, 0]
+    if (leading[1:] == leading[:-1]).any():
+        by_id = np.lexsort((words[:, 3], words[:, 2], words[:, 1], words[:, 0]))
+    order = by_id[np.argsort(-scores[kept][by_id], kind="stable")]
     return kept[order[:limit]]
 
 
@@ -99,5 +99,4 @@ def id_words(ids: bytes) -> IdWords:
 
 def hex_ids(words: IdWords) -> list[ChunkId]:
     """The ids as hexadecimal digits; the inverse of id_words."""
-    digits = words.astype(">u8").tobytes().hex()
-    return [cast(ChunkId, digits[start : start + 64]) for start in range(0, len(digits), 64)]
+    return cast(list[ChunkId], words.astype(">u8").tobytes().hex(" ", 32).split())

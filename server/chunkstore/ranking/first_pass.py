@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from chunkstore.domain.compiled import compiled
 from chunkstore.domain.similarity import Scores, Vector
-from chunkstore.ranking.threshold import reached, reaching
+from chunkstore.ranking.threshold import reached
 
 # Below this many vectors the canonical score of all is as fast.
 MIN_VECTORS: Final = 1024
@@ -86,7 +86,7 @@ class Codes:
         )
         if dead is not None:
             lowest[dead] = highest[dead] = -np.inf
-        return reaching(highest, reached(lowest, kept, _BELOW_ALL), _BELOW_ALL)
+        return np.flatnonzero(highest >= reached(lowest, kept, _BELOW_ALL)).astype(np.int32)
 
 
 @compiled

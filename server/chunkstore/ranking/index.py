@@ -88,17 +88,17 @@ class CorpusIndex:
         """
         _check_limit(limit)
         postings = [[segment.postings(key) for key in keys] for segment in self.segments]
-        holders = [sum(len(found[n].rows) for found in postings) for n in range(len(keys))]
+        holders = [sum(len(found[n][0]) for found in postings) for n in range(len(keys))]
         statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, holders, strict=True)))
         if not limit or not any(holders):
             return LexicalCandidates(Ranking(), statistics)
         if allowed is not None:
-            postings = [[held.of(mask) for held in found] for found, mask in zip(postings, allowed, strict=True)]
+            postings = [[_within(held, mask) for held in found] for found, mask in zip(postings, allowed, strict=True)]
         idfs = [inverse_document_frequency(self.chunk_count, count) for count in holders]
         scored, counts = [], []
-        for segment, found, (factors, least_factor) in zip(self.segments, postings, self._length_factors, strict=True):
-            query = [QueryTerm(idf, held) for idf, held in zip(idfs, found, strict=True)]
-            rows = contending(query, factors, least_factor, limit)
+        for segment, found, factors in zip(self.segments, postings, self._length_factors, strict=True):
+            query = [QueryTerm(idf, *held) for idf, held in zip(idfs, found, strict=True)]
+            rows = contending(query, factors, limit)
             counts.append(frequencies_at(query, rows))
             scored.append((rows, self._scores(idfs, segment.lengths[rows], counts[-1])))
         ranking, places = _best(self.segments, scored, limit)
@@ -153,12 +153,12 @@ class CorpusIndex:
         )
 
     @cached_property
-    def _length_factors(self) -> tuple[tuple[npt.NDArray[np.float32], float], ...]:
-        """The length factors of each segment's rows, in float32, and the least of them."""
-        of_segments = (
-            length_factors(segment.lengths, self.chunk_count, self.total_length) for segment in self.segments
+    def _length_factors(self) -> tuple[npt.NDArray[np.float32], ...]:
+        """The length factors of each segment's rows, in float32."""
+        return tuple(
+            length_factors(segment.lengths, self.chunk_count, self.total_length).astype(np.float32)
+            for segment in self.segments
         )
-        return tuple((factors.astype(np.float32), float(factors.min(initial=np.inf))) for factors in of_segments)
 
     def _scores(self, idfs: Sequence[float], lengths: Counts, frequencies: Counts) -> Scores:
         """BM25 of rows of those lengths (n,), which hold the terms so often (n, terms)."""
@@ -169,6 +169,12 @@ class CorpusIndex:
         return scores
 
 
+def _within(postings: tuple[Rows, Counts], allowed: npt.NDArray[np.bool_]) -> tuple[Rows, Counts]:
+    rows, frequencies = postings
+    kept = allowed[rows]
+    return rows[kept], frequencies[kept]
+
+
 def _best(
     segments: Sequence[Segment], scored: Sequence[tuple[Rows, Scores]], limit: int
 ) -> tuple[Ranking, npt.NDArray[np.intp]]:
@@ -176,10 +182,15 @@ def _best(
     scores = np.concatenate([scores for _, scores in scored])
     kept = contenders(scores, limit)
     starts = np.cumsum([0, *(len(rows) for rows, _ in scored)])
-    ids = np.empty((kept.size, 4), dtype=np.uint64)
-    for segment, (rows, _), start in zip(segments, scored, starts, strict=False):
-        here = (kept >= start) & (kept < start + len(rows))
-        ids[here] = segment.ids[rows[kept[here] - start]]
+    bounds = np.searchsorted(kept, starts)
+    ids = np.concatenate(
+        [
+            segment.ids[rows[kept[first:last] - start]]
+            for segment, (rows, _), start, first, last in zip(
+                segments, scored, starts[:-1], bounds[:-1], bounds[1:], strict=True
+            )
+        ]
+    )
     order = rank_chunks(ids, scores[kept], limit)
     places = kept[order]
     return Ranking(hex_ids(ids[order]), scores[places].tolist()), places

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,26 +31,13 @@ class IndexedChunk:
     embedding: Vector | None
 
 
-class TermPostings(NamedTuple):
-    """A term's postings: rows (m,), ascending, its frequency in each, and a number that none of these exceeds."""
-
-    rows: Rows
-    frequencies: npt.NDArray[np.int32]
-    highest: int
-
-    def of(self, rows: npt.NDArray[np.bool_]) -> TermPostings:
-        """Those of some rows, of all (n,)."""
-        kept = rows[self.rows]
-        return TermPostings(self.rows[kept], self.frequencies[kept], self.highest)
-
-
 @dataclass(frozen=True)
 class Segment:
     """n chunks in columns; rows are numbered from 0 in no particular order.
 
     `ids` (n, 4) uint64, `lengths` (n,) int32, `alive` (n,) bool. Postings: `keys` (m,) int64 ascending; those of
-    `keys[i]` are `rows[offsets[i]:offsets[i+1]]`, ascending, with `frequencies` beside them, `highest[i]` being the
-    highest of these. Vectors: `vectors` (e, d) float32 as stored, of the rows `vector_rows` (e,) ascending.
+    `keys[i]` are `rows[offsets[i]:offsets[i+1]]`, ascending, with `frequencies` beside them. Vectors: `vectors`
+    (e, d) float32 as stored, of the rows `vector_rows` (e,) ascending.
     """
 
     ids: IdWords
@@ -60,7 +47,6 @@ class Segment:
     offsets: npt.NDArray[np.int64]
     rows: Rows
     frequencies: npt.NDArray[np.int32]
-    highest: npt.NDArray[np.int32]
     vector_rows: Rows
     vectors: npt.NDArray[np.float32]
 
@@ -93,7 +79,6 @@ class Segment:
         """The segment of n chunks: postings of each key by ascending row, vectors of distinct, ascending rows."""
         order, sorted_keys = sorted_stably(posting_keys)
         starts = np.flatnonzero(np.append(True, sorted_keys[1:] != sorted_keys[:-1])[: order.size])
-        frequencies = frequencies[order]
         return Segment(
             ids=ids,
             lengths=lengths,
@@ -101,8 +86,7 @@ class Segment:
             keys=sorted_keys[starts],
             offsets=np.append(starts, order.size).astype(np.int64),
             rows=posting_rows[order],
-            frequencies=frequencies,
-            highest=np.maximum.reduceat(frequencies, starts) if starts.size else frequencies,
+            frequencies=frequencies[order],
             vector_rows=vector_rows,
             vectors=vectors,
         )
@@ -126,16 +110,7 @@ class Segment:
     @property
     def size(self) -> int:
         """Bytes of memory, near enough."""
-        columns = (
-            self.ids,
-            self.lengths,
-            self.alive,
-            self.keys,
-            self.offsets,
-            self.rows,
-            self.frequencies,
-            self.highest,
-        )
+        columns = (self.ids, self.lengths, self.alive, self.keys, self.offsets, self.rows, self.frequencies)
         vectors = (self.vector_rows, self.vectors, self.norms)
         return sum(column.nbytes for column in (*columns, *vectors)) + (self.codes.size if self.codes else 0)
 
@@ -183,14 +158,17 @@ class Segment:
         held[self._rows_of(ids)] = True
         return held & self.alive
 
-    def postings(self, key: int) -> TermPostings:
-        """Those of the term `key` of live chunks."""
+    def postings(self, key: int) -> tuple[Rows, npt.NDArray[np.int32]]:
+        """Live rows, ascending, of the chunks that hold the term `key`, and its frequency in each."""
         place = int(np.searchsorted(self.keys, key))
         if place == self.keys.size or self.keys[place] != key:
-            return TermPostings(self.rows[:0], self.frequencies[:0], 0)
+            return self.rows[:0], self.frequencies[:0]
         span = slice(int(self.offsets[place]), int(self.offsets[place + 1]))
-        postings = TermPostings(self.rows[span], self.frequencies[span], int(self.highest[place]))
-        return postings if self.live_count == self.alive.size else postings.of(self.alive)
+        rows, frequencies = self.rows[span], self.frequencies[span]
+        if self.live_count == self.alive.size:
+            return rows, frequencies
+        live = self.alive[rows]
+        return rows[live], frequencies[live]
 
     @cached_property
     def _id_order(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]]:

@@ -1,4 +1,4 @@
-"""A value that the best of many reach, found without sorting or selecting, and those that reach it."""
+"""A value that the best of many reach, found without sorting or selecting."""
 
 from __future__ import annotations
 
@@ -17,23 +17,13 @@ def reached(values: npt.NDArray[np.float32], count: int, above: float) -> float:
     """A value, near the `count`-th best, that at least `count` of `values` (n,) reach; `above` where fewer exceed it.
 
     Values up to `above`, which is finite, are none; there are no NaNs, and `count` is at least 1. Where there are
-    many, the best of each group stand for all: what so many of them reach, as many of all do.
+    many, the best of each group tell first what is out: what so many of them reach, as many of all do.
     """
     groups = values.size // _GROUP
-    many = groups > 4 * count
-    best = values[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0) if many else values
-    return _in_best_bins(best, count, above)
-
-
-@compiled
-def reaching(values: npt.NDArray[np.float32], least: float, above: float) -> npt.NDArray[np.int32]:
-    """Places, ascending, of the `values` (n,) that reach `least` and exceed `above`."""
-    found = np.empty(values.size, np.int32)
-    count = 0
-    for place in range(values.size):
-        found[count] = place
-        count += int(values[place] >= least and values[place] > above)
-    return found[:count].copy()
+    if groups > 4 * count:
+        above = _in_best_bins(values[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0), count, above)
+        values = values[values > above]
+    return _in_best_bins(values, count, above)
 
 
 @compiled
