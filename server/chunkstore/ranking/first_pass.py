@@ -12,12 +12,15 @@ import numpy.typing as npt
 
 from chunkstore.domain.compiled import compiled
 from chunkstore.domain.similarity import Scores, Vector
+from chunkstore.ranking.parallel import in_parts, parts
 from chunkstore.ranking.threshold import reached
 
 # Below this many vectors the canonical score of all is as fast.
 MIN_VECTORS: Final = 1024
 
 _LEVELS: Final = 127
+# Fewer codes are read in the time that it takes to share them out.
+_LEAST_ROWS: Final = 16_384
 # Few enough for a core's own cache.
 _ROWS_AT_ONCE: Final = 256
 # Room for the rounding of the bounds themselves, in float32.
@@ -57,17 +60,19 @@ class Codes:
             rows = slice(start, start + _ROWS_AT_ONCE)
             unit_vectors = vectors[rows] * inverse_norms[rows, np.newaxis]
             codes[rows], self._units[rows], self._errors[rows] = _coded(unit_vectors)
-        self._packed = numkong.dots_pack(codes, dtype="int8")
+        self._packed = [numkong.dots_pack(codes[part], dtype="int8") for part in parts(count, _LEAST_ROWS)]
 
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        return self._packed.nbytes + self._units.nbytes + self._errors.nbytes
+        return sum(part.nbytes for part in self._packed) + self._units.nbytes + self._errors.nbytes
 
     def products(self, queries: Sequence[Vector]) -> list[Products]:
         """The products of each query, a unit vector; the codes are read once for all of them."""
         coded = [_twice_coded(query) for query in queries]
-        values = np.asarray(numkong.dots_packed(np.concatenate([codes for codes, _, _ in coded]), self._packed))
+        codes = np.concatenate([codes for codes, _, _ in coded])
+        found = in_parts(lambda part: np.asarray(numkong.dots_packed(codes, self._packed[part])), len(self._packed))
+        values = np.concatenate(found, axis=1)
         return [
             Products(values[2 * number], values[2 * number + 1], units, error)
             for number, (_, units, error) in enumerate(coded)

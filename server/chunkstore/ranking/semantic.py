@@ -11,12 +11,15 @@ import numpy.typing as npt
 from chunkstore.domain.similarity import Scores, Vector, cosine_scores
 from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.first_pass import Products
+from chunkstore.ranking.parallel import in_parts, parts
 from chunkstore.ranking.segment import Rows, Segment
 
 Positions = npt.NDArray[np.int32]
 
 # The canonical score of a vector costs so many times what the pass over its codes does.
 _SCORE_COST: Final = 12
+# Fewer are scored in the time that it takes to share them out.
+_LEAST_ROWS: Final = 512
 
 
 class Question(NamedTuple):
@@ -54,7 +57,12 @@ def _scored(
 ) -> tuple[Rows, Scores]:
     """Live rows that score `min_score`, every one among the segment's `limit` nearest included, and their scores."""
     positions = _contending(segment, products, question.limit, allowed)
-    scores = cosine_scores(segment.vectors, question.vector, rows=positions, norms=segment.norms)
+    shares = parts(len(positions), _LEAST_ROWS)
+
+    def scored(part: int) -> Scores:
+        return cosine_scores(segment.vectors, question.vector, rows=positions[shares[part]], norms=segment.norms)
+
+    scores = np.concatenate(in_parts(scored, len(shares)))
     enough = slice(None) if question.min_score is None else scores >= question.min_score
     return segment.vector_rows[positions[enough]], scores[enough]
 
