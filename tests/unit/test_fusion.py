@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunkstore.domain.bm25 import id_words
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.fusion import (
@@ -28,6 +29,7 @@ from chunkstore.domain.fusion import (
     telling_identifiers,
     weighted_shares,
 )
+from chunkstore.domain.ranked_ids import RankedIds
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), min_size=1, max_size=2)
@@ -204,7 +206,7 @@ class TestShares:
         self, semantic: Scored, lexical: Scored, weight: float, held: dict[str, int]
     ) -> None:
         """Excludes a sum in another order, and a share that the score does not hold."""
-        last = identifier_shares(held)
+        last = identifier_shares([*held], [*held.values()])
         for shares in (
             [*weighted_shares(semantic, lexical, weight), last],
             [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), last],
@@ -220,8 +222,12 @@ class TestShares:
         self, semantic: Scored, lexical: Scored, held: dict[str, int], limit: int
     ) -> None:
         for shares in (
-            [*weighted_shares(semantic, lexical), identifier_shares(held)],
-            [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), identifier_shares(held)],
+            [*weighted_shares(semantic, lexical), identifier_shares([*held], [*held.values()])],
+            [
+                reciprocal_rank_shares(semantic.ids),
+                reciprocal_rank_shares(lexical.ids),
+                identifier_shares([*held], [*held.values()]),
+            ],
         ):
             assert fused(shares, limit) == fused(shares)[:limit] == fused(shares, limit + 1)[:limit]
 
@@ -255,7 +261,7 @@ class TestIdentifiers:
         """Excludes a third ranking of the same weight, which loses against a first place in both others."""
         others = ["other", *(f"chunk {n}" for n in range(899))]
         scores = [1.0 - n / 10_000 for n in range(900)]
-        held = identifier_shares({"holder": 1})
+        held = identifier_shares(["holder"], [1])
         by_rank = [reciprocal_rank_shares(others), reciprocal_rank_shares(others), held]
         by_score = [*weighted_shares(Scored(others, scores), Scored(others, scores)), held]
         for shares in (by_rank, by_score):
@@ -266,15 +272,20 @@ class TestIdentifiers:
         self, semantic: Scored, lexical: Scored, weight: float, held: dict[str, int]
     ) -> None:
         for shares in (
-            [*weighted_shares(semantic, lexical, weight), identifier_shares(held)],
-            [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), identifier_shares(held)],
+            [*weighted_shares(semantic, lexical, weight), identifier_shares([*held], [*held.values()])],
+            [
+                reciprocal_rank_shares(semantic.ids),
+                reciprocal_rank_shares(lexical.ids),
+                identifier_shares([*held], [*held.values()]),
+            ],
         ):
             counts = [held.get(identifier, 0) for identifier, _ in fused(shares)]
             assert counts == sorted(counts, reverse=True)
 
     @given(SEMANTIC, LEXICAL)
     def test_those_who_hold_as_many_keep_their_order(self, semantic: Scored, lexical: Scored) -> None:
-        held = identifier_shares(dict.fromkeys({*semantic.ids, *lexical.ids}, 1))
+        ids = [*dict.fromkeys([*semantic.ids, *lexical.ids])]
+        held = identifier_shares(ids, [1] * len(ids))
         ranks = [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids)]
         assert [i for i, _ in fused([*ranks, held])] == [i for i, _ in fused(ranks)]
 
@@ -293,9 +304,11 @@ class TestIdentifiers:
         ids = [ChunkId(letter * 64) for letter in "abc"]
         statistics = CorpusStatistics(400, 4000, {"bx7741": 2, "bx7742": 1, "covid19": 200})
         frequencies = np.array([[3, 1, 1], [1, 0, 0], [0, 0, 9]], dtype=np.int32)
-        found = LexicalCandidates(Ranking(ids, [9.0, 4.0, 0.5]), statistics, [10, 10, 10], frequencies)
-        assert identifiers_held(found) == {ids[0]: 2, ids[1]: 1}
+        ranking = Ranking(RankedIds(id_words(bytes.fromhex("".join(ids)))), [9.0, 4.0, 0.5])
+        holders, held = identifiers_held(LexicalCandidates(ranking, statistics, [10, 10, 10], frequencies))
+        assert (holders, held.tolist()) == (ids[:2], [2, 1])
 
     def test_no_candidates_hold_nothing(self) -> None:
-        assert identifiers_held(LexicalCandidates(Ranking(), CorpusStatistics(3, 9, {"bx7741": 1}))) == {}
-        assert identifiers_held(LexicalCandidates(Ranking(), CorpusStatistics(3, 9, {"bx7741": 0}))) == {}
+        for frequency in (0, 1):
+            found = LexicalCandidates(Ranking(), CorpusStatistics(3, 9, {"bx7741": frequency}))
+            assert [len(column) for column in identifiers_held(found)] == [0, 0]

@@ -90,5 +90,5 @@ def _shares(answers: Sequence[ChannelAnswer], fusion: Fusion) -> list[Shares[Chu
         channels = weighted_shares(semantic.ranking, lexical.ranking, fusion.weight)
     else:
         channels = reciprocal_rank_shares(semantic.ranking.ids), reciprocal_rank_shares(lexical.ranking.ids)
-    held = {} if identifier.counts is None else identifiers_held(identifier.counts)
-    return [*channels, identifier_shares(held)]
+    held = ((), ()) if identifier.counts is None else identifiers_held(identifier.counts)
+    return [*channels, identifier_shares(*held)]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import InvalidFieldError
+from chunkstore.domain.ranked_ids import RankedIds
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates
 
 RRF_K: Final = 60
@@ -53,9 +54,9 @@ class Shares(NamedTuple, Generic[IdT]):
 
     def of(self, wanted: Collection[IdT]) -> dict[IdT, float]:
         """The share of each of `wanted`, a set, that the channel holds."""
-        # Reversed, so that the best place of a repeated id is the last to be set.
-        places = zip(reversed(self.ids), self.values[::-1].tolist(), strict=True)
-        return {identifier: share for identifier, share in places if identifier in wanted}
+        ranks = best_ranks(self.ids, wanted)
+        shares = self.values[np.fromiter(ranks.values(), dtype=np.intp, count=len(ranks)) - 1]
+        return dict(zip(ranks, shares.tolist(), strict=True))
 
 
 def reciprocal_rank_shares(ranking: Sequence[IdT]) -> Shares[IdT]:
@@ -84,26 +85,27 @@ def weighted_shares(
     )
 
 
-def identifier_shares(held: Mapping[IdT, int]) -> Shares[IdT]:
-    """2 for each of the query's telling identifiers that a chunk holds whole, `held` being their number.
+def identifier_shares(holders: Sequence[IdT], held: Sequence[int] | npt.NDArray[np.intp]) -> Shares[IdT]:
+    """2 for each of the query's telling identifiers that a chunk holds whole, `held` being their numbers.
 
     The other channels give at most 2/61 (reciprocal ranks) or 1 (weighted sum) together, so a chunk that holds more
     of them comes before every one that holds fewer.
     """
-    return Shares([*held], IDENTIFIER_SHARE * np.array([*held.values()], dtype=np.float64))
+    return Shares(holders, IDENTIFIER_SHARE * np.asarray(held, dtype=np.float64))
 
 
-def identifiers_held(found: LexicalCandidates) -> dict[ChunkId, int]:
-    """How many of the query's telling identifiers each candidate holds, of those that hold one.
+def identifiers_held(found: LexicalCandidates) -> tuple[Sequence[ChunkId], npt.NDArray[np.intp]]:
+    """The candidates that hold a telling identifier of the query, in their order, and how many each holds.
 
     `found` are the candidates of the identifiers alone.
     """
     telling = telling_identifiers(found.statistics)
     columns = [place for place, term in enumerate(found.statistics.doc_frequencies) if term in telling]
-    if not columns or not found.ranking.ids:
-        return {}
+    if not columns or not len(found.ranking):
+        return (), np.empty(0, dtype=np.intp)
     counts = np.count_nonzero(found.frequencies[:, columns], axis=1)
-    return {identifier: count for identifier, count in zip(found.ranking.ids, counts.tolist(), strict=True) if count}
+    holders = np.flatnonzero(counts)
+    return found.ranking.ids.taken(holders), counts[holders]
 
 
 def telling_identifiers(statistics: CorpusStatistics) -> frozenset[str]:
@@ -132,6 +134,10 @@ def fused(shares: Sequence[Shares[IdT]], limit: int | None = None) -> list[tuple
 
 def best_ranks(ranking: Sequence[IdT], wanted: Collection[IdT]) -> dict[IdT, int]:
     """The best place, from 1, of each of `wanted`, a set, that is in `ranking`."""
+    if isinstance(ranking, RankedIds):
+        found = ranking.places(cast(Collection[ChunkId], wanted))
+        return cast(dict[IdT, int], {identifier: place + 1 for identifier, place in found.items()})
+    # Reversed, so that the best place of a repeated id is the last to be set.
     places = zip(range(len(ranking), 0, -1), reversed(ranking), strict=True)
     return {identifier: place for place, identifier in places if identifier in wanted}
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from chunkstore.domain.bm25 import Counts
 from chunkstore.domain.chunk import ChunkId, StoredChunk
+from chunkstore.domain.ranked_ids import RankedIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class CorpusStatistics:
 class Ranking:
     """A channel's candidates: ids, score descending, ties by id ascending, and the score of each beside it."""
 
-    ids: list[ChunkId] = field(default_factory=list)
+    ids: RankedIds = field(default_factory=lambda: RankedIds(np.empty((0, 4), dtype=np.uint64)))
     scores: list[float] = field(default_factory=list)
 
     def __len__(self) -> int:

@@ -19,7 +19,6 @@ from chunkstore.domain.bm25 import (
     Counts,
     IdWords,
     contenders,
-    hex_ids,
     id_words,
     inverse_document_frequency,
     length_factors,
@@ -28,6 +27,7 @@ from chunkstore.domain.bm25 import (
 )
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
+from chunkstore.domain.ranked_ids import RankedIds
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Scores
 from chunkstore.ranking.allowed import Allowed
@@ -193,7 +193,7 @@ def _best(
     )
     order = rank_chunks(ids, scores[kept], limit)
     places = kept[order]
-    return Ranking(hex_ids(ids[order]), scores[places].tolist()), places
+    return Ranking(RankedIds(ids[order]), scores[places].tolist()), places
 
 
 def _check_limit(limit: int) -> None:

@@ -28,6 +28,7 @@ from chunkstore.service.indexing import IndexingServicer
 from chunkstore.service.interceptors.admission import Admission, AdmissionInterceptor
 from chunkstore.service.interceptors.decoding import DecodingInterceptor
 from chunkstore.service.interceptors.errors import ErrorInterceptor
+from chunkstore.service.interceptors.once import OncePerMethodInterceptor
 from chunkstore.service.interceptors.response_size import ResponseSizeInterceptor
 from chunkstore.service.interceptors.tenancy import DevelopmentTenancyInterceptor
 from chunkstore.service.retrieval import RetrievalServicer
@@ -88,6 +89,7 @@ class ChunkstoreServer:
         self._watching: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             interceptors=(
+                OncePerMethodInterceptor(),
                 ErrorInterceptor(),
                 DecodingInterceptor(),
                 AdmissionInterceptor(self._admission),

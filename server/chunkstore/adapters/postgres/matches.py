@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from chunkstore.domain.bm25 import (
     Counts,
-    hex_ids,
     id_words,
     inverse_document_frequency,
     length_factors,
     rank_chunks,
     term_scores,
 )
+from chunkstore.domain.ranked_ids import RankedIds
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 
 Rows = npt.NDArray[np.intp]
@@ -76,7 +76,7 @@ class Matches:
         allowed = np.flatnonzero(self.allowed)
         best = allowed[rank_chunks(words[allowed], scores[allowed], limit)]
         return LexicalCandidates(
-            ranking=Ranking(hex_ids(words[best]), scores[best].tolist()),
+            ranking=Ranking(RankedIds(words[best]), scores[best].tolist()),
             statistics=CorpusStatistics(
                 chunk_count,
                 total_length,

@@ -126,7 +126,8 @@ class Database:
             async with self.transaction(BEGIN_READ) as transaction:
                 return await transaction.fetch(sql, *arguments)
         connection, rows = await self._on_live_connection(lambda live: live.fetch(sql, *arguments))
-        await self._give_back(connection)
+        # Nothing runs on it: the driver keeps a cancellation from what is left to do.
+        await self._released(connection)
         return list(rows)
 
     async def _on_live_connection(self, first: Callable[[Any], Awaitable[Any]]) -> tuple[Any, Any]:
@@ -146,11 +147,14 @@ class Database:
         raise StoreUnavailableError from lost
 
     async def _acquire(self) -> Any:
-        try:
-            async with asyncio.timeout(self._acquire_timeout):
-                await self._slots.acquire()
-        except TimeoutError:
-            raise NoFreeConnectionError(self._acquire_timeout) from None
+        if self._slots.locked():
+            try:
+                async with asyncio.timeout(self._acquire_timeout):
+                    await self._slots.acquire()
+            except TimeoutError:
+                raise NoFreeConnectionError(self._acquire_timeout) from None
+        else:
+            await self._slots.acquire()
         try:
             with store_errors():
                 return await self._pool.acquire(timeout=self._connect_timeout)
@@ -170,6 +174,11 @@ class Database:
             with contextlib.suppress(*DRIVER_ERRORS):
                 if not is_closed(connection) and connection.is_in_transaction():
                     await connection.execute("ROLLBACK", timeout=self._connect_timeout)
+        finally:
+            await self._released(connection)
+
+    async def _released(self, connection: Any) -> None:
+        try:
             with contextlib.suppress(*DRIVER_ERRORS):
                 await self._pool.release(connection, timeout=self._connect_timeout)
         finally:

@@ -20,7 +20,7 @@ from chunkstore.adapters.postgres.errors import DRIVER_ERRORS
 from chunkstore.adapters.postgres.matches import Matches
 from chunkstore.adapters.postgres.pool import Transaction
 from chunkstore.adapters.postgres.rows import RowReader, chunk_of, neighbors_of, packed_ids, source_of
-from chunkstore.domain.bm25 import IdWords, Scores, hex_ids, id_words, rank_chunks
+from chunkstore.domain.bm25 import IdWords, Scores, id_words, rank_chunks
 from chunkstore.domain.chunk import ChunkId, StoredChunk
 from chunkstore.domain.errors import (
     ChunkNotFoundError,
@@ -30,6 +30,7 @@ from chunkstore.domain.errors import (
 )
 from chunkstore.domain.filters import Filter
 from chunkstore.domain.postings import TermKeys
+from chunkstore.domain.ranked_ids import RankedIds
 from chunkstore.domain.results import CorpusCounts, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Vector, cosine_scores, rounding_margin
 from chunkstore.domain.text import TenantId
@@ -105,7 +106,7 @@ class PostgresSnapshot:
         if min_score is not None:
             # The best of all that score enough are the best of all, less those that do not.
             best = best[scores[best] >= min_score]
-        return Ranking(hex_ids(ids[best]), scores[best].tolist())
+        return Ranking(RankedIds(ids[best]), scores[best].tolist())
 
     async def chunks(self, ids: Sequence[ChunkId], *, with_embeddings: bool = False) -> list[StoredChunk]:
         """See CorpusSnapshot. Raises ChunkNotFoundError for an id that the snapshot does not hold."""
