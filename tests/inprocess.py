@@ -96,15 +96,19 @@ async def running(
 
 async def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
     """The code and the ErrorInfo reason of a call that must fail."""
+    code, info = await error_info_of(call)
+    return code, info.reason
+
+
+async def error_info_of(call: Any) -> tuple[grpc.StatusCode, error_details_pb2.ErrorInfo]:
+    """The code and the ErrorInfo, empty where there is none, of a call that must fail."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
-        reason = ""
+        info = error_details_pb2.ErrorInfo()
         for key, value in error.trailing_metadata() or ():
             if key == "grpc-status-details-bin":
                 for detail in status_pb2.Status.FromString(value).details:
-                    info = error_details_pb2.ErrorInfo()
-                    if detail.Unpack(info):
-                        reason = info.reason
-        return error.code(), reason
+                    detail.Unpack(info)
+        return error.code(), info
     raise AssertionError("the call did not fail")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 from tests.consoles import TENANT, RunningConsole, running_console
+
+from chunkstore.adapters.embedding.hashing import HashingProvider
 
 ROOT = Path(__file__).parents[2]
 # Where set, the picture of the page is written there; docs/images/console.png is such a one.
@@ -205,6 +208,28 @@ async def test_a_partial_answer_says_so(page: Page) -> None:
         await expect(page.get_by_role("region", name="semantic ranking")).to_contain_text("not configured")
         states = page.locator("#channels").get_by_role("row")
         await expect(states.filter(has_text="semantic")).to_contain_text("not configured (NO_EMBEDDING_PROVIDER)")
+        await expect(states.filter(has_text="lexical")).to_contain_text("2 of 2")
+        await expect(page.locator("#passages li")).to_have_count(1)
+        await _ask(page, console, "refund", Mode="semantic")
+        await expect(page.locator("#error")).to_contain_text("UNAVAILABLE (RETRIEVAL_DEGRADED)")
+
+
+async def test_a_channel_that_timed_out_is_shown_with_its_reason(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = {"refunds": "A refund takes ten days.", "hotels": "Hotel nights are booked early."}
+    async with running_console(documents, embeddings="hashing", dimension=8, channel_timeout=0.5) as console:
+
+        async def never(_: HashingProvider, __: Sequence[str]) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(HashingProvider, "embed", never)
+        await _ask(page, console, "refund")
+        await expect(page.locator("#partial")).to_have_text(
+            "Partial answer: the ranking lacks the opinion of a channel. semantic timed out (EMBEDDING_TIMED_OUT)."
+        )
+        await expect(page.get_by_role("region", name="fused ranking")).to_contain_text("PARTIAL")
+        await expect(page.get_by_role("region", name="semantic ranking")).to_contain_text("timed out")
+        states = page.locator("#channels").get_by_role("row")
+        await expect(states.filter(has_text="semantic")).to_contain_text("timed out (EMBEDDING_TIMED_OUT)")
         await expect(states.filter(has_text="lexical")).to_contain_text("2 of 2")
         await expect(page.locator("#passages li")).to_have_count(1)
         await _ask(page, console, "refund", Mode="semantic")

@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import psutil
 import pytest
-from google.protobuf.duration_pb2 import Duration
 from tests.inprocess import DIMENSION, TENANT, GatedProvider, running, status_of
 from tests.serving import serving
 
@@ -150,17 +149,6 @@ async def test_a_slow_provider_is_no_idle_stream() -> None:
         await provider.waiting.wait()
         asyncio.get_running_loop().call_later(0.7, provider.gate.set)
         assert (await _outcome(stream)).source_id == "slow"
-
-
-async def test_a_query_waits_for_its_embedding_for_a_bounded_time_and_is_partial_then() -> None:
-    async with running(GatedProvider()) as run:
-        request = retrieval_pb.RetrieveChunksRequest(query="words", channel_timeout=Duration(nanos=200_000_000))
-        answer = await RetrievalServiceStub(run.channel).RetrieveChunks(request, metadata=TENANT, timeout=5.0)
-        assert answer.partial
-        assert [(report.status, report.reason) for report in answer.channels[:2]] == [
-            (retrieval_pb.CHANNEL_STATUS_TIMED_OUT, "EMBEDDING_TIMED_OUT"),
-            (retrieval_pb.CHANNEL_STATUS_ANSWERED, ""),
-        ]
 
 
 def _listening_at(address: str) -> psutil.Process:

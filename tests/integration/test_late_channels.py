@@ -1,0 +1,196 @@
+"""A channel that is late, over the wire: the answer does without it and says so, and its work is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from tests.inprocess import DIMENSION, TENANT, GatedProvider, Running, error_info_of, running
+
+from chunkstore.adapters.memory.store import InMemoryChunkStore
+from chunkstore.domain.analysis import analyzer
+from chunkstore.domain.chunk import StoredChunk
+from chunkstore.domain.results import LexicalCandidates, Ranking
+from chunkstore.domain.similarity import Vector
+from chunkstore.domain.text import TenantId
+from chunkstore.ranking.preparing import prepare
+from chunkstore.v1 import retrieval_service_pb2 as pb
+from chunkstore.v1.retrieval_service_pb2_grpc import RetrievalServiceStub
+
+QUERY = "invoice BX-7741"
+CHANNELS = {
+    "semantic": pb.CHANNEL_SEMANTIC,
+    "lexical": pb.CHANNEL_LEXICAL,
+    "identifier": pb.CHANNEL_IDENTIFIER,
+}
+# What sleeps, and the reason of the channel that waits for it.
+ASLEEP = [
+    ({"embedding"}, {"semantic": "EMBEDDING_TIMED_OUT"}),
+    ({"semantic"}, {"semantic": "RANKING_TIMED_OUT"}),
+    ({"lexical"}, {"lexical": "RANKING_TIMED_OUT"}),
+    ({"identifier"}, {"identifier": "RANKING_TIMED_OUT"}),
+    ({"semantic", "lexical"}, {"semantic": "RANKING_TIMED_OUT", "lexical": "RANKING_TIMED_OUT"}),
+    ({"embedding", "lexical"}, {"semantic": "EMBEDDING_TIMED_OUT", "lexical": "RANKING_TIMED_OUT"}),
+]
+
+
+@dataclass
+class Sleep:
+    """Holds up for good what is named in `asleep`, and notes of what it held up how often it was cancelled."""
+
+    asleep: set[str] = field(default_factory=set)
+    entered: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+
+    async def of(self, work: str) -> None:
+        if work in self.asleep:
+            self.entered.append(work)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled.append(work)
+                raise
+
+
+class SleepyProvider(GatedProvider):
+    """An open provider that may fall asleep."""
+
+    def __init__(self, sleep: Sleep) -> None:
+        super().__init__()
+        self.gate.set()
+        self._sleep = sleep
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        await self._sleep.of("embedding")
+        return await super().embed(texts)
+
+
+@dataclass
+class SleepySnapshot:
+    """A snapshot whose rankings may fall asleep, each for itself."""
+
+    inner: Any
+    sleep: Sleep
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def lexical_candidates(self, terms: Iterable[str], limit: int, **options: Any) -> LexicalCandidates:
+        asked = list(terms)
+        await self.sleep.of("lexical" if len(asked) > 1 else "identifier")
+        found: LexicalCandidates = await self.inner.lexical_candidates(asked, limit, **options)
+        return found
+
+    async def semantic_candidates(self, vector: Vector, limit: int, **options: Any) -> Ranking:
+        await self.sleep.of("semantic")
+        found: Ranking = await self.inner.semantic_candidates(vector, limit, **options)
+        return found
+
+
+class SleepyStore(InMemoryChunkStore):
+    """A memory store whose rankings may fall asleep."""
+
+    def __init__(self, sleep: Sleep) -> None:
+        super().__init__(dimension=DIMENSION, analyzer=analyzer("english"))
+        self._sleep = sleep
+
+    @asynccontextmanager
+    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[Any]:
+        async with super().snapshot(tenant_id, pinned=pinned) as snapshot:
+            yield SleepySnapshot(snapshot, self._sleep)
+
+
+@pytest.fixture
+def sleep() -> Sleep:
+    return Sleep()
+
+
+@pytest.fixture
+async def run(sleep: Sleep) -> AsyncIterator[Running]:
+    """A server of one tenant with three chunks: of the word, of the identifier, and of neither."""
+    store = SleepyStore(sleep)
+    texts = {"word": "An invoice was paid.", "identifier": "Order BX-7741 was sent.", "neither": "Gates open at noon."}
+    chunks = [
+        StoredChunk(source_id, text, 0, 0, len(text), embedding=np.eye(DIMENSION, dtype=np.float32)[place])
+        for place, (source_id, text) in enumerate(texts.items())
+    ]
+    await store.upsert_many(TenantId("t"), chunks)
+    # As a server does before it listens: compiling takes longer than a channel may here.
+    await asyncio.to_thread(prepare)
+    async with running(SleepyProvider(sleep), store) as run:
+        yield run
+
+
+def _asked(run: Running, *require: str) -> Any:
+    request = pb.RetrieveChunksRequest(
+        query=QUERY, channel_timeout=Duration(nanos=300_000_000), require=[CHANNELS[name] for name in require]
+    )
+    return RetrievalServiceStub(run.channel).RetrieveChunks(request, metadata=TENANT, timeout=5.0)
+
+
+@pytest.mark.parametrize(("asleep", "reasons"), ASLEEP)
+async def test_the_answer_does_without_a_late_channel_and_says_so(
+    run: Running, sleep: Sleep, asleep: set[str], reasons: dict[str, str]
+) -> None:
+    sleep.asleep = asleep
+    answer = await _asked(run)
+    assert answer.partial
+    assert [(report.channel, report.status, report.reason) for report in answer.channels] == [
+        (
+            channel,
+            pb.CHANNEL_STATUS_TIMED_OUT if name in reasons else pb.CHANNEL_STATUS_ANSWERED,
+            reasons.get(name, ""),
+        )
+        for name, channel in CHANNELS.items()
+    ]
+    for name, report in zip(CHANNELS, answer.channels, strict=True):
+        ranked = sum(hit.HasField(f"{name}_rank") for hit in answer.chunks)
+        assert ranked == report.candidates
+        assert (ranked == 0) == (name in reasons)
+        assert report.HasField("rankable_count") == (name not in reasons)
+    assert sorted(sleep.cancelled) == sorted(sleep.entered) == sorted(asleep)
+
+
+@pytest.mark.parametrize(("asleep", "reasons"), ASLEEP)
+@pytest.mark.parametrize("required", CHANNELS)
+async def test_a_required_channel_that_is_late_is_an_error_and_another_is_not(
+    run: Running, sleep: Sleep, asleep: set[str], reasons: dict[str, str], required: str
+) -> None:
+    sleep.asleep = asleep
+    call = _asked(run, required)
+    if required in reasons:
+        code, info = await error_info_of(call)
+        assert (code, info.reason) == (grpc.StatusCode.UNAVAILABLE, "RETRIEVAL_DEGRADED")
+        assert dict(info.metadata) == {
+            "missing": ",".join(name for name in CHANNELS if name in reasons),
+            "answered": ",".join(name for name in CHANNELS if name not in reasons),
+        }
+    else:
+        assert (await call).partial
+    assert sorted(sleep.cancelled) == sorted(sleep.entered) == sorted(asleep)
+
+
+@pytest.mark.parametrize("semantic", ["embedding", "semantic"])
+async def test_where_every_channel_is_late_it_is_an_error(run: Running, sleep: Sleep, semantic: str) -> None:
+    sleep.asleep = {semantic, "lexical", "identifier"}
+    code, info = await error_info_of(_asked(run))
+    assert (code, info.reason) == (grpc.StatusCode.UNAVAILABLE, "RETRIEVAL_DEGRADED")
+    assert dict(info.metadata) == {"missing": "semantic,lexical,identifier", "answered": ""}
+    assert sorted(sleep.cancelled) == sorted(sleep.entered) == sorted(sleep.asleep)
+
+
+async def test_a_channel_that_wakes_up_answers_the_next_query(run: Running, sleep: Sleep) -> None:
+    sleep.asleep = {"embedding", "lexical"}
+    assert (await _asked(run)).partial
+    sleep.asleep = set()
+    answer = await _asked(run, *CHANNELS)
+    assert not answer.partial
+    assert {report.status for report in answer.channels} == {pb.CHANNEL_STATUS_ANSWERED}
