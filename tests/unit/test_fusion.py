@@ -212,9 +212,10 @@ class TestShares:
             [reciprocal_rank_shares(semantic.ids), reciprocal_rank_shares(lexical.ids), last],
         ):
             answer = fused(shares)
+            given = [dict(zip(channel.ids, channel.values.tolist(), strict=True)) for channel in shares]
             assert {identifier for identifier, _ in answer} == {i for channel in shares for i in channel.ids}
             for identifier, score in answer:
-                first, second, third = (channel.of({identifier}).get(identifier, 0.0) for channel in shares)
+                first, second, third = (by_id.get(identifier, 0.0) for by_id in given)
                 assert score == 0.0 + first + second + third
 
     @given(SEMANTIC, LEXICAL, st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 3)), st.integers(0, 9))
@@ -305,10 +306,12 @@ class TestIdentifiers:
         statistics = CorpusStatistics(400, 4000, {"bx7741": 2, "bx7742": 1, "covid19": 200})
         frequencies = np.array([[3, 1, 1], [1, 0, 0], [0, 0, 9]], dtype=np.int32)
         ranking = Ranking(RankedIds(id_words(bytes.fromhex("".join(ids)))), [9.0, 4.0, 0.5])
-        holders, held = identifiers_held(LexicalCandidates(ranking, statistics, [10, 10, 10], frequencies))
-        assert (holders, held.tolist()) == (ids[:2], [2, 1])
+        held = identifiers_held(LexicalCandidates(ranking, statistics, [10, 10, 10], frequencies))
+        assert held.tolist() == [2, 1, 0]
+        assert identifier_shares(ranking.ids, held).above_zero().ids == ids[:2]
+        assert identifier_shares(ids, held).above_zero().values.tolist() == [4.0, 2.0]
 
     def test_no_candidates_hold_nothing(self) -> None:
         for frequency in (0, 1):
             found = LexicalCandidates(Ranking(), CorpusStatistics(3, 9, {"bx7741": frequency}))
-            assert [len(column) for column in identifiers_held(found)] == [0, 0]
+            assert identifiers_held(found).tolist() == []

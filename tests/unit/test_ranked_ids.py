@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chunkstore.domain.bm25 import id_words
 from chunkstore.domain.chunk import ChunkId
-from chunkstore.domain.ranked_ids import RankedIds
+from chunkstore.domain.ranked_ids import RankedIds, numbered, places_of, taken
 
 # Few leading words, so that ids share them; and ids that share none.
 IDS = st.one_of(
@@ -24,7 +24,7 @@ def ranked(ids: list[ChunkId]) -> RankedIds:
 @given(st.lists(IDS, unique=True, max_size=30), st.sets(IDS, max_size=30), st.data())
 def test_places_are_those_of_a_list(ids: list[ChunkId], others: set[ChunkId], data: st.DataObject) -> None:
     wanted = others | (set(data.draw(st.lists(st.sampled_from(ids), max_size=10))) if ids else set())
-    assert ranked(ids).places(wanted) == {identifier: ids.index(identifier) for identifier in wanted & {*ids}}
+    assert places_of(ranked(ids), wanted) == {identifier: ids.index(identifier) for identifier in wanted & {*ids}}
 
 
 @given(st.lists(IDS, unique=True, min_size=1, max_size=10), st.integers(0, 12), st.integers(0, 12))
@@ -38,10 +38,20 @@ def test_it_reads_as_the_list_of_its_ids(ids: list[ChunkId], start: int, stop: i
     assert found[start:stop] == ids[start:stop]
     assert (found[0], found[-1], len(found)) == (ids[0], ids[-1], len(ids))
     assert [*reversed(found)] == ids[::-1]
-    assert found.taken(np.array([len(ids) - 1, 0])) == [ids[-1], ids[0]]
+    for ranking in (found, ids):
+        assert taken(ranking, np.array([len(ids) - 1, 0])) == [ids[-1], ids[0]]
     assert ids[0] in found
 
 
 def test_no_ids() -> None:
     assert ranked([]) == []
-    assert ranked([]).places({ChunkId("0" * 64)}) == {}
+    assert places_of(ranked([]), {ChunkId("0" * 64)}) == {}
+    assert RankedIds() == []
+
+
+@given(st.lists(st.lists(IDS, unique=True, max_size=30), max_size=3))
+def test_numbers_stand_for_the_same_ids_whatever_they_are_kept_as(rankings: list[list[ChunkId]]) -> None:
+    for kept in ([ranked(ids) for ids in rankings], rankings):
+        numbers, ids = numbered(kept)
+        assert [[ids[number] for number in of_one] for of_one in numbers] == rankings or not rankings
+        assert len({*ids}) == len(ids) == len({identifier for ranking in rankings for identifier in ranking})

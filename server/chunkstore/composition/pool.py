@@ -56,7 +56,9 @@ class Pool:
 
     def best(self, limit: int | None = None) -> list[tuple[ChunkId, float]]:
         """The first `limit` chunks of the fused order, all for None, with their fused scores."""
-        return fused(self._shares, limit)
+        *ranked, identifier = self._shares
+        # A candidate of the identifiers' that holds no telling one is the lexical channel's alone.
+        return fused([*ranked, identifier.above_zero()], limit)
 
     def opinions(self, ids: Sequence[ChunkId]) -> list[list[ChannelScore | None]]:
         """For each chunk each channel's opinion, None where it did not rank it."""
@@ -77,9 +79,8 @@ class Pool:
 def _opinions(
     answer: ChannelAnswer, shares: Shares[ChunkId], wanted: Collection[ChunkId]
 ) -> dict[ChunkId, ChannelScore]:
-    given = shares.of(wanted)
     return {
-        identifier: ChannelScore(answer.ranking.scores[rank - 1], rank, given.get(identifier, 0.0))
+        identifier: ChannelScore(answer.ranking.scores[rank - 1], rank, float(shares.values[rank - 1]))
         for identifier, rank in best_ranks(answer.ranking.ids, wanted).items()
     }
 
@@ -90,5 +91,5 @@ def _shares(answers: Sequence[ChannelAnswer], fusion: Fusion) -> list[Shares[Chu
         channels = weighted_shares(semantic.ranking, lexical.ranking, fusion.weight)
     else:
         channels = reciprocal_rank_shares(semantic.ranking.ids), reciprocal_rank_shares(lexical.ranking.ids)
-    held = ((), ()) if identifier.counts is None else identifiers_held(identifier.counts)
-    return [*channels, identifier_shares(*held)]
+    held = () if identifier.counts is None else identifiers_held(identifier.counts)
+    return [*channels, identifier_shares(identifier.ranking.ids, held)]

@@ -6,24 +6,21 @@ from 0.0, where an id that a channel lacks gets nothing from it: so the shares a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from collections.abc import Collection, Hashable, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.bm25 import contenders
 from chunkstore.domain.errors import InvalidFieldError
-from chunkstore.domain.ranked_ids import RankedIds
+from chunkstore.domain.ranked_ids import numbered, places_of, taken
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates
 
 RRF_K: Final = 60
 SEMANTIC_WEIGHT: Final = 0.5
 # More than all other channels together give, by either fusion.
 IDENTIFIER_SHARE: Final = 2.0
-# More than the rounding of a sum of all channels' shares.
-_SLACK: Final = 1e-9
 # An identifier that more chunks hold than both of these is a word of the corpus's subject, and names nothing.
 TELLING_IN_CHUNKS: Final = 10
 TELLING_IN_ONE_OF: Final = 100
@@ -52,11 +49,10 @@ class Shares(NamedTuple, Generic[IdT]):
     ids: Sequence[IdT]
     values: npt.NDArray[np.float64]
 
-    def of(self, wanted: Collection[IdT]) -> dict[IdT, float]:
-        """The share of each of `wanted`, a set, that the channel holds."""
-        ranks = best_ranks(self.ids, wanted)
-        shares = self.values[np.fromiter(ranks.values(), dtype=np.intp, count=len(ranks)) - 1]
-        return dict(zip(ranks, shares.tolist(), strict=True))
+    def above_zero(self) -> Shares[IdT]:
+        """Those who are given anything."""
+        given = np.flatnonzero(self.values)
+        return Shares(taken(self.ids, given), self.values[given])
 
 
 def reciprocal_rank_shares(ranking: Sequence[IdT]) -> Shares[IdT]:
@@ -85,27 +81,23 @@ def weighted_shares(
     )
 
 
-def identifier_shares(holders: Sequence[IdT], held: Sequence[int] | npt.NDArray[np.intp]) -> Shares[IdT]:
+def identifier_shares(ranking: Sequence[IdT], held: Sequence[int] | npt.NDArray[np.intp]) -> Shares[IdT]:
     """2 for each of the query's telling identifiers that a chunk holds whole, `held` being their numbers.
 
     The other channels give at most 2/61 (reciprocal ranks) or 1 (weighted sum) together, so a chunk that holds more
     of them comes before every one that holds fewer.
     """
-    return Shares(holders, IDENTIFIER_SHARE * np.asarray(held, dtype=np.float64))
+    return Shares(ranking, IDENTIFIER_SHARE * np.asarray(held, dtype=np.float64))
 
 
-def identifiers_held(found: LexicalCandidates) -> tuple[Sequence[ChunkId], npt.NDArray[np.intp]]:
-    """The candidates that hold a telling identifier of the query, in their order, and how many each holds.
-
-    `found` are the candidates of the identifiers alone.
-    """
+def identifiers_held(found: LexicalCandidates) -> npt.NDArray[np.intp]:
+    """How many of the query's telling identifiers each candidate holds; `found` are those of the identifiers alone."""
     telling = telling_identifiers(found.statistics)
     columns = [place for place, term in enumerate(found.statistics.doc_frequencies) if term in telling]
-    if not columns or not len(found.ranking):
-        return (), np.empty(0, dtype=np.intp)
-    counts = np.count_nonzero(found.frequencies[:, columns], axis=1)
-    holders = np.flatnonzero(counts)
-    return found.ranking.ids.taken(holders), counts[holders]
+    if not len(found.ranking):
+        return np.zeros(0, dtype=np.intp)
+    held: npt.NDArray[np.intp] = np.count_nonzero(found.frequencies[:, columns], axis=1)
+    return held
 
 
 def telling_identifiers(statistics: CorpusStatistics) -> frozenset[str]:
@@ -123,56 +115,24 @@ def fused(shares: Sequence[Shares[IdT]], limit: int | None = None) -> list[tuple
 
     `limit`: the first so many of these; the result for one limit begins that for a larger one.
     """
-    depth = None if limit is None else _depth(shares, limit)
-    contending = {identifier for channel in shares for identifier in channel.ids[:depth]}
-    scores: dict[IdT, float] = {}
-    for channel in shares:
-        for identifier, share in channel.of(contending).items():
-            scores[identifier] = scores.get(identifier, 0.0) + share
-    return _best(scores, limit)
+    numbers, ids = numbered([channel.ids for channel in shares])
+    scores = np.zeros(len(ids), dtype=np.float64)
+    for channel, of_channel in zip(shares, numbers, strict=True):
+        given = np.zeros(len(ids), dtype=np.float64)
+        # Reversed, so that the best place of a repeated id is the last to be set.
+        given[of_channel[::-1]] = channel.values[::-1]
+        scores += given
+    best = contenders(scores, len(ids) if limit is None else limit)
+    found = zip((ids[place] for place in best.tolist()), scores[best].tolist(), strict=True)
+    return sorted(found, key=lambda item: (-item[1], str(item[0]).lower(), str(item[0])))[:limit]
 
 
 def best_ranks(ranking: Sequence[IdT], wanted: Collection[IdT]) -> dict[IdT, int]:
     """The best place, from 1, of each of `wanted`, a set, that is in `ranking`."""
-    if isinstance(ranking, RankedIds):
-        found = ranking.places(cast(Collection[ChunkId], wanted))
-        return cast(dict[IdT, int], {identifier: place + 1 for identifier, place in found.items()})
-    # Reversed, so that the best place of a repeated id is the last to be set.
-    places = zip(range(len(ranking), 0, -1), reversed(ranking), strict=True)
-    return {identifier: place for place, identifier in places if identifier in wanted}
-
-
-def _depth(shares: Sequence[Shares[IdT]], limit: int) -> int:
-    """How many places of each channel hold, between them, every id among the best `limit` of the fused order.
-
-    As many ids have the `limit`-th best share of one channel at least. One that is deeper than this in every channel
-    has less, though it had the best share left in each. Source: Fagin, Lotem and Naor, Optimal Aggregation Algorithms
-    for Middleware (PODS 2001).
-    """
-    least = max((_reached(channel, limit) for channel in shares), default=0.0)
-    left = np.zeros(max((len(channel.ids) for channel in shares), default=0))
-    for channel in shares:
-        left[: len(channel.ids)] += np.maximum.accumulate(channel.values[::-1])[::-1]
-    return int(np.count_nonzero(left >= least * (1.0 - _SLACK)))
-
-
-def _reached(channel: Shares[IdT], limit: int) -> float:
-    """A share that the first `limit` ids of a channel have; 0 where it has fewer, or repeats one of them."""
-    distinct = len({*channel.ids[:limit]}) == limit
-    return float(channel.values[:limit].min()) if limit and distinct else 0.0
+    return {identifier: place + 1 for identifier, place in places_of(ranking, wanted).items()}
 
 
 def _proportional(scores: npt.NDArray[np.float64], weight: float) -> npt.NDArray[np.float64]:
     """`weight * (score / best)` of each, 0 for scores below 0."""
     best = scores[0] if scores.size else 0.0
     return weight * (np.maximum(scores, 0.0) / best) if best > 0.0 else np.zeros(scores.size)
-
-
-def _best(scores: Mapping[IdT, float], limit: int | None) -> list[tuple[IdT, float]]:
-    """The best `limit` in order; only those that reach the score of the last of them need sorting by id."""
-    found = scores.items()
-    if limit is not None and limit < len(scores):
-        # Values come in runs of the channels' own order, which sorting makes use of.
-        least = sorted(scores.values(), reverse=True)[limit - 1] if limit else math.inf
-        found = {identifier: score for identifier, score in found if score >= least}.items()
-    return sorted(found, key=lambda item: (-item[1], str(item[0]).lower(), str(item[0])))[:limit]

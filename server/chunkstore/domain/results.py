@@ -26,7 +26,7 @@ class CorpusStatistics:
 class Ranking:
     """A channel's candidates: ids, score descending, ties by id ascending, and the score of each beside it."""
 
-    ids: RankedIds = field(default_factory=lambda: RankedIds(np.empty((0, 4), dtype=np.uint64)))
+    ids: RankedIds = field(default_factory=RankedIds)
     scores: list[float] = field(default_factory=list)
 
     def __len__(self) -> int:
