@@ -372,7 +372,16 @@ class MirroredChunkStore(PostgresChunkStore):
         if not self._fits(row, tenant_id, mirror):
             return None
         _log.info("mirror loaded", tenant=tenant_id, **_figures(index, counts, started), budget=self.mirror_memory)
+        await self._introduce(tenant_id, counts.chunk_count)
         return MirroredCorpus(IndexReader(TermKeys(tenant_id), index), counts, index.size)
+
+    async def _introduce(self, tenant_id: TenantId, chunk_count: int) -> None:
+        """Have the planner know a tenant: it walks all chunks of one that it does not know to find ten by their ids."""
+        # No row: there are no statistics yet, and the planner takes every tenant for a large one.
+        rows = await self.rows(queries.IS_UNKNOWN_TO_PLANNER, tenant_id, chunk_count)
+        if rows and rows[0]["unknown"]:
+            await self.rows(queries.INTRODUCE_TENANTS)
+            _log.info("tenant introduced to the planner", tenant=tenant_id)
 
     async def _changed_since(
         self, revision: int, tenant_id: TenantId, index: CorpusIndex, transaction: Transaction

@@ -141,6 +141,16 @@ FROM chunkstore.corpora AS c CROSS JOIN chunkstore.settings AS s
 WHERE c.tenant_id = $1
 """
 
+# Whether the planner's statistics lack a tenant ($1) of so many chunks ($2) that they would list it, were they new.
+IS_UNKNOWN_TO_PLANNER: Final = """
+SELECT NOT pg_is_in_recovery() AND $2::integer >= greatest(1000, t.reltuples / 100)
+    AND NOT $1::text = ANY (coalesce(s.most_common_vals::text::text[], '{}')) AS unknown
+FROM pg_class AS t
+JOIN pg_stats AS s ON s.schemaname = 'chunkstore' AND s.tablename = 'chunks' AND s.attname = 'tenant_id'
+WHERE t.oid = 'chunkstore.chunks'::regclass
+"""
+INTRODUCE_TENANTS: Final = "ANALYZE (SKIP_LOCKED) chunkstore.chunks (tenant_id)"
+
 
 def matching_chunks(term_count: int, condition: str) -> str:
     """Chunks that hold any of `term_count` keys ($2), packed: id, length, whether they meet `condition`, frequencies.
