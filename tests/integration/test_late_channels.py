@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
 import numpy.typing as npt
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from tests.databases import connected
 from tests.inprocess import DIMENSION, TENANT, GatedProvider, Running, error_info_of, running
 
 from chunkstore.adapters.memory.store import InMemoryChunkStore
+from chunkstore.adapters.postgres import queries
+from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
 from chunkstore.domain.results import LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import TenantId
+from chunkstore.ports.chunk_store import ChunkStore
 from chunkstore.ranking.preparing import prepare
 from chunkstore.v1 import retrieval_service_pb2 as pb
 from chunkstore.v1.retrieval_service_pb2_grpc import RetrievalServiceStub
+
+StoreT = TypeVar("StoreT", bound=ChunkStore)
 
 QUERY = "invoice BX-7741"
 CHANNELS = {
@@ -31,6 +38,10 @@ CHANNELS = {
     "lexical": pb.CHANNEL_LEXICAL,
     "identifier": pb.CHANNEL_IDENTIFIER,
 }
+STILL_ASLEEP = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'chunkstore' AND wait_event = 'PgSleep'
+"""
 # What sleeps, and the reason of the channel that waits for it.
 ASLEEP = [
     ({"embedding"}, {"semantic": "EMBEDDING_TIMED_OUT"}),
@@ -115,18 +126,22 @@ def sleep() -> Sleep:
 
 @pytest.fixture
 async def run(sleep: Sleep) -> AsyncIterator[Running]:
-    """A server of one tenant with three chunks: of the word, of the identifier, and of neither."""
-    store = SleepyStore(sleep)
+    """A server of the chunks of `_stored`."""
+    # As a server does before it listens: compiling takes longer than a channel may here.
+    await asyncio.to_thread(prepare)
+    async with running(SleepyProvider(sleep), await _stored(SleepyStore(sleep))) as run:
+        yield run
+
+
+async def _stored(store: StoreT) -> StoreT:
+    """The store with three chunks of one tenant: of the word, of the identifier, and of neither."""
     texts = {"word": "An invoice was paid.", "identifier": "Order BX-7741 was sent.", "neither": "Gates open at noon."}
     chunks = [
         StoredChunk(source_id, text, 0, 0, len(text), embedding=np.eye(DIMENSION, dtype=np.float32)[place])
         for place, (source_id, text) in enumerate(texts.items())
     ]
     await store.upsert_many(TenantId("t"), chunks)
-    # As a server does before it listens: compiling takes longer than a channel may here.
-    await asyncio.to_thread(prepare)
-    async with running(SleepyProvider(sleep), store) as run:
-        yield run
+    return store
 
 
 def _asked(run: Running, *require: str) -> Any:
@@ -194,3 +209,26 @@ async def test_a_channel_that_wakes_up_answers_the_next_query(run: Running, slee
     answer = await _asked(run, *CHANNELS)
     assert not answer.partial
     assert {report.status for report in answer.channels} == {pb.CHANNEL_STATUS_ANSWERED}
+
+
+async def test_a_scan_in_sql_that_is_late_leaves_the_words_their_turn_and_is_cancelled(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Excludes channels that wait behind the scan of all vectors, on the one connection, until they are late too."""
+    nearest = queries.nearest_chunks
+    monkeypatch.setattr(queries, "nearest_chunks", lambda condition: f"SELECT ({nearest(condition)}) FROM pg_sleep(60)")
+    store = await PostgresChunkStore.open(dsn, dimension=DIMENSION, analyzer=analyzer("english"))
+    async with contextlib.aclosing(await _stored(store)), running(SleepyProvider(Sleep()), store) as run:
+        answer = await _asked(run)
+        assert answer.partial
+        assert [(report.status, report.reason) for report in answer.channels] == [
+            (pb.CHANNEL_STATUS_TIMED_OUT, "RANKING_TIMED_OUT"),
+            (pb.CHANNEL_STATUS_ANSWERED, ""),
+            (pb.CHANNEL_STATUS_ANSWERED, ""),
+        ]
+        assert {hit.chunk.source_id for hit in answer.chunks} == {"word", "identifier"}
+        code, info = await error_info_of(_asked(run, "semantic"))
+        assert (code, info.reason) == (grpc.StatusCode.UNAVAILABLE, "RETRIEVAL_DEGRADED")
+        assert dict(info.metadata) == {"missing": "semantic", "answered": "lexical,identifier"}
+        async with connected(dsn) as observer:
+            assert await observer.fetchval(STILL_ASLEEP) == 0

@@ -72,10 +72,12 @@ async def embed_query(plan: Plan, embed: Embed | None, dimension: int) -> Embedd
 async def ask_channels(corpus: CorpusSnapshot, plan: Plan, embedded: EmbeddedQuery, depth: int) -> list[ChannelAnswer]:
     """Ask all channels at once for their best `depth` chunks; an answer for each, in the order of Channel."""
     same = plan.identifiers is not None and plan.identifiers == plan.terms
-    semantic, lexical, identifier = await asyncio.gather(
-        _semantic(corpus, plan, embedded, depth),
+    # Where a store lets channels take turns, whoever is late keeps those behind it waiting: the words go first, as a
+    # scan of all vectors is what takes long.
+    lexical, identifier, semantic = await asyncio.gather(
         _lexical(Channel.LEXICAL, corpus, plan, plan.terms, depth),
         _lexical(Channel.IDENTIFIER, corpus, plan, None if same else plan.identifiers, depth),
+        _semantic(corpus, plan, embedded, depth),
     )
     if same:
         # By the same terms it would rank the same chunks in the same order.
