@@ -19,6 +19,7 @@ from tests.inprocess import DIMENSION, TENANT, GatedProvider, Running, error_inf
 
 from chunkstore.adapters.memory.store import InMemoryChunkStore
 from chunkstore.adapters.postgres import queries
+from chunkstore.adapters.postgres.mirror import MirroredChunkStore
 from chunkstore.adapters.postgres.store import PostgresChunkStore
 from chunkstore.domain.analysis import analyzer
 from chunkstore.domain.chunk import StoredChunk
@@ -60,8 +61,13 @@ class Sleep:
     asleep: set[str] = field(default_factory=set)
     entered: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    # What is waited for before a query is embedded.
+    until_asked: str | None = None
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def of(self, work: str) -> None:
+        if work == self.until_asked:
+            self.asked.set()
         if work in self.asleep:
             self.entered.append(work)
             try:
@@ -81,6 +87,8 @@ class SleepyProvider(GatedProvider):
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         await self._sleep.of("embedding")
+        if self._sleep.until_asked:
+            await self._sleep.asked.wait()
         return await super().embed(texts)
 
 
@@ -114,8 +122,8 @@ class SleepyStore(InMemoryChunkStore):
         self._sleep = sleep
 
     @asynccontextmanager
-    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[Any]:
-        async with super().snapshot(tenant_id, pinned=pinned) as snapshot:
+    async def snapshot(self, tenant_id: TenantId, **options: Any) -> AsyncIterator[Any]:
+        async with super().snapshot(tenant_id, **options) as snapshot:
             yield SleepySnapshot(snapshot, self._sleep)
 
 
@@ -200,6 +208,30 @@ async def test_where_every_channel_is_late_it_is_an_error(run: Running, sleep: S
     assert (code, info.reason) == (grpc.StatusCode.UNAVAILABLE, "RETRIEVAL_DEGRADED")
     assert dict(info.metadata) == {"missing": "semantic,lexical,identifier", "answered": ""}
     assert sorted(sleep.cancelled) == sorted(sleep.entered) == sorted(sleep.asleep)
+
+
+async def test_the_words_are_ranked_while_the_query_is_embedded(run: Running, sleep: Sleep) -> None:
+    """Excludes channels that are late one after the other: this embedder waits until the words have been asked for."""
+    sleep.until_asked = "lexical"
+    answer = await _asked(run, *CHANNELS)
+    assert not answer.partial
+
+
+@pytest.mark.parametrize("kind", [PostgresChunkStore, MirroredChunkStore])
+async def test_no_connection_waits_for_an_embedding(dsn: str, kind: type[PostgresChunkStore]) -> None:
+    """Excludes embedders that, when they hang, take all connections: this store has one, and it is free meanwhile."""
+    options: Any = {"dimension": DIMENSION, "analyzer": analyzer("english"), "pool_size": 1, "acquire_timeout": 1.0}
+    store = await _stored(await kind.open(dsn, **options))
+    async with contextlib.aclosing(store):
+        # A mirror is cold the first time, and is loaded over a connection.
+        for _ in range(2):
+            provider = GatedProvider()
+            async with running(provider, store) as run:
+                call = _asked(run, "semantic")
+                await provider.waiting.wait()
+                assert (await store.counts(TenantId("t"))).chunk_count == 3
+                provider.gate.set()
+                assert not (await call).partial
 
 
 async def test_a_channel_that_wakes_up_answers_the_next_query(run: Running, sleep: Sleep) -> None:

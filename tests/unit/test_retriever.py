@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,7 +105,7 @@ async def _at_once(_: str) -> None:
 
 
 class SpyStore(InMemoryChunkStore):
-    """A memory store that notes what it is asked."""
+    """A memory store that notes what it is asked, and holds something while it is read, as a connection."""
 
     def __init__(self) -> None:
         super().__init__(dimension=2, analyzer=analyzer("english"))
@@ -113,7 +113,11 @@ class SpyStore(InMemoryChunkStore):
         self.before: Callable[[str], Any] = _at_once
 
     @asynccontextmanager
-    async def snapshot(self, tenant_id: TenantId, **options: Any) -> AsyncIterator[Any]:
+    async def snapshot(
+        self, tenant_id: TenantId, *, ready: Awaitable[object] | None = None, **options: Any
+    ) -> AsyncIterator[Any]:
+        if ready is not None:
+            await ready
         self.calls.append(("snapshot", tenant_id))
         async with super().snapshot(tenant_id, **options) as corpus:
             yield SpySnapshot(corpus, self.calls, self.before)

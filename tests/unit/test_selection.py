@@ -73,7 +73,7 @@ class CountingStore(InMemoryChunkStore):
         self.calls: list[tuple[Any, ...]] = []
 
     @asynccontextmanager
-    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[MemorySnapshot]:
+    async def snapshot(self, tenant_id: TenantId, **options: Any) -> AsyncIterator[MemorySnapshot]:
         calls = self.calls
 
         class Counting(MemorySnapshot):
@@ -89,7 +89,7 @@ class CountingStore(InMemoryChunkStore):
                 calls.append(("neighbors", len(ids), before, after))
                 return await MemorySnapshot.neighbors(self, ids, before=before, after=after)
 
-        async with super().snapshot(tenant_id, pinned=pinned) as corpus:
+        async with super().snapshot(tenant_id, **options) as corpus:
             yield Counting(corpus.corpus)
 
 
@@ -336,9 +336,9 @@ class TestWhatPagesHaveInCommon:
 
         class Lagging(InMemoryChunkStore):
             @asynccontextmanager
-            async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[MemorySnapshot]:
+            async def snapshot(self, tenant_id: TenantId, **options: Any) -> AsyncIterator[MemorySnapshot]:
                 async with store.snapshot(tenant_id) as corpus:
-                    yield corpus if pinned else Behind(corpus.corpus)
+                    yield corpus if options.get("pinned") else Behind(corpus.corpus)
 
         lagging = Lagging(dimension=DIMENSION, analyzer=store.analyzer)
         retriever = ChunkRetriever(chunks=lagging, embeddings=provider, max_k=100)

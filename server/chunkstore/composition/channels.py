@@ -38,11 +38,10 @@ class ChannelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQuery:
-    """A query's vector, or the report of why there is none; `deadline` (monotonic) is the semantic channel's."""
+    """A query's vector, or the report of why there is none, and the seconds spent on it."""
 
     vector: Vector | ChannelReport
-    started: float
-    deadline: float
+    spent: float = 0.0
 
 
 async def embed_query(plan: Plan, embed: Embed | None, dimension: int) -> EmbeddedQuery:
@@ -50,27 +49,31 @@ async def embed_query(plan: Plan, embed: Embed | None, dimension: int) -> Embedd
 
     Takes no longer than a channel may; `dimension` is the width to expect.
     """
-    started = time.monotonic()
-    deadline = started + plan.seconds
     if not plan.semantic:
-        return EmbeddedQuery(ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_REQUESTED), started, deadline)
+        return EmbeddedQuery(ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_REQUESTED))
     if plan.query.vector is not None:
-        return EmbeddedQuery(plan.query.vector, started, deadline)
+        return EmbeddedQuery(plan.query.vector)
     if embed is None:
-        report = ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_CONFIGURED, "NO_EMBEDDING_PROVIDER")
-        return EmbeddedQuery(report, started, deadline)
+        return EmbeddedQuery(ChannelReport(Channel.SEMANTIC, ChannelStatus.NOT_CONFIGURED, "NO_EMBEDDING_PROVIDER"))
+    started = time.monotonic()
     try:
         async with asyncio.timeout(plan.seconds):
-            return EmbeddedQuery(await _vector(plan.query.text, embed, dimension), started, deadline)
+            vector = await _vector(plan.query.text, embed, dimension)
+            return EmbeddedQuery(vector, time.monotonic() - started)
     except TimeoutError:
         report = _unanswered(Channel.SEMANTIC, ChannelStatus.TIMED_OUT, "EMBEDDING_TIMED_OUT", started)
     except (EmbeddingFailedError, InvalidFieldError, DimensionMismatchError):
         report = _unanswered(Channel.SEMANTIC, ChannelStatus.FAILED, "EMBEDDING_FAILED", started)
-    return EmbeddedQuery(report, started, deadline)
+    return EmbeddedQuery(report)
 
 
-async def ask_channels(corpus: CorpusSnapshot, plan: Plan, embedded: EmbeddedQuery, depth: int) -> list[ChannelAnswer]:
-    """Ask all channels at once for their best `depth` chunks; an answer for each, in the order of Channel."""
+async def ask_channels(
+    corpus: CorpusSnapshot, plan: Plan, embedded: Awaitable[EmbeddedQuery], depth: int
+) -> list[ChannelAnswer]:
+    """Ask all channels at once for their best `depth` chunks; an answer for each, in the order of Channel.
+
+    The semantic channel waits for the embedded query, whose time is part of its own.
+    """
     same = plan.identifiers is not None and plan.identifiers == plan.terms
     # Where a store lets channels take turns, whoever is late keeps those behind it waiting: the words go first, as a
     # scan of all vectors is what takes long.
@@ -92,14 +95,18 @@ async def _vector(text: str, embed: Embed, dimension: int) -> Vector:
     return checked_vector(vectors[0], "query", dimension)
 
 
-async def _semantic(corpus: CorpusSnapshot, plan: Plan, embedded: EmbeddedQuery, depth: int) -> ChannelAnswer:
+async def _semantic(
+    corpus: CorpusSnapshot, plan: Plan, embedding: Awaitable[EmbeddedQuery], depth: int
+) -> ChannelAnswer:
+    embedded = await embedding
     if isinstance(embedded.vector, ChannelReport):
         return ChannelAnswer(embedded.vector)
+    started = time.monotonic() - embedded.spent
     work = corpus.semantic_candidates(embedded.vector, depth, where=plan.query.where)
-    found = await _within(Channel.SEMANTIC, embedded.started, embedded.deadline, work)
+    found = await _within(Channel.SEMANTIC, started, started + plan.seconds, work)
     if isinstance(found, ChannelReport):
         return ChannelAnswer(found)
-    return ChannelAnswer(_answered(Channel.SEMANTIC, found, embedded.started), found)
+    return ChannelAnswer(_answered(Channel.SEMANTIC, found, started), found)
 
 
 async def _lexical(

@@ -104,9 +104,9 @@ class ChunkRetriever:
     ) -> ResultT:
         """What `work` makes of the query's pool and of the corpus that was ranked, both of one revision.
 
-        The query is embedded first: no connection is held meanwhile. Raises InvalidFieldError for a query that no
-        answer could be given to, before any channel is asked; DimensionMismatchError for a vector of another width than
-        the store's; RetrievalDegradedError where no channel answered, or a required one did not.
+        The query is embedded meanwhile, or first where a connection would be held. Raises InvalidFieldError for a query
+        that no answer could be given to, before any channel is asked; DimensionMismatchError for a vector of another
+        width than the store's; RetrievalDegradedError where no channel answered, or a required one did not.
         """
         return await self._read(planned(query, self._chunks.analyzer, self._channel_timeout), tenant_id, work)
 
@@ -116,15 +116,22 @@ class ChunkRetriever:
         vector, dimension = plan.query.vector, self._chunks.dimension
         if vector is not None and vector.size != dimension:
             raise DimensionMismatchError(expected=dimension, actual=vector.size, field="query_vector")
-        embedded = await embed_query(plan, self._embeddings.embed if self._embeddings else None, dimension)
+        embed = self._embeddings.embed if self._embeddings else None
+        embedding = asyncio.create_task(embed_query(plan, embed, dimension))
 
         async def rank(corpus: CorpusSnapshot) -> ResultT:
-            vector = None if isinstance(embedded.vector, ChannelReport) else embedded.vector
-            pool = Pool(await ask_channels(corpus, plan, embedded, self._depth), plan.query.fusion, vector)
+            answers = await ask_channels(corpus, plan, embedding, self._depth)
+            vector = embedding.result().vector
+            pool = Pool(answers, plan.query.fusion, None if isinstance(vector, ChannelReport) else vector)
             _require_answers(pool.reports, plan.query.require)
             return await work(corpus, pool)
 
-        return await read_corpus(self._chunks, tenant_id, rank)
+        try:
+            return await read_corpus(self._chunks, tenant_id, rank, ready=embedding)
+        finally:
+            if not embedding.done():
+                embedding.cancel()
+                await asyncio.wait([embedding])
 
     def _explained(self, result: ChunkRetrievalResult, pool: Pool) -> ChunkRetrievalResult:
         tokens = self._chunks.analyzer.tokens

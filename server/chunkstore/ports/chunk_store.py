@@ -6,7 +6,7 @@ StoreUnavailableError, NoFreeConnectionError.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -206,12 +206,14 @@ class ChunkStore(ChunkWriter, ChunkReader, ChunkPurge, Protocol):
         """The model of the stored vectors; None where none has been recorded."""
         ...
 
-    def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AbstractAsyncContextManager[CorpusSnapshot]:
+    def snapshot(
+        self, tenant_id: TenantId, *, pinned: bool = False, ready: Awaitable[object] | None = None
+    ) -> AbstractAsyncContextManager[CorpusSnapshot]:
         """The tenant's corpus as of a commit not older than the last one before the call. Keep it short.
 
         Unless `pinned`, an adapter may notice only when chunks are read, or when the snapshot ends, that it is not, or
         that its rows have changed since, and raise SnapshotExpiredError: see `composition.reading`. A pinned one never
-        does; it may hold a connection meanwhile.
+        does; it may hold a connection meanwhile. `ready` is awaited before a connection is taken that will be held.
         """
         ...
 

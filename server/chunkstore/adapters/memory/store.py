@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -218,8 +218,10 @@ class InMemoryChunkStore:
         return self._corpus(tenant_id).counts
 
     @asynccontextmanager
-    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[MemorySnapshot]:
-        """See ChunkStore; always pinned."""
+    async def snapshot(
+        self, tenant_id: TenantId, *, pinned: bool = False, ready: Awaitable[object] | None = None
+    ) -> AsyncIterator[MemorySnapshot]:
+        """See ChunkStore; always pinned, and there are no connections."""
         yield MemorySnapshot(self._corpus(tenant_id))
 
     def mirror_info(self, tenant_id: TenantId) -> MirrorInfo | None:

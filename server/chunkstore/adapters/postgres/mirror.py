@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -264,10 +264,14 @@ class MirroredChunkStore(PostgresChunkStore):
         )
 
     @asynccontextmanager
-    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[CorpusSnapshot]:
+    async def snapshot(
+        self, tenant_id: TenantId, *, pinned: bool = False, ready: Awaitable[object] | None = None
+    ) -> AsyncIterator[CorpusSnapshot]:
         """See ChunkStore."""
         mirror = self._mirror_of(tenant_id)
         if pinned or mirror.corpus is None:
+            if ready is not None:
+                await ready
             async with self._caught_up(tenant_id, mirror) as snapshot:
                 yield snapshot
             return
@@ -372,16 +376,8 @@ class MirroredChunkStore(PostgresChunkStore):
         if not self._fits(row, tenant_id, mirror):
             return None
         _log.info("mirror loaded", tenant=tenant_id, **_figures(index, counts, started), budget=self.mirror_memory)
-        await self._introduce(tenant_id, counts.chunk_count)
+        await _introduce(tenant_id, counts.chunk_count, transaction)
         return MirroredCorpus(IndexReader(TermKeys(tenant_id), index), counts, index.size)
-
-    async def _introduce(self, tenant_id: TenantId, chunk_count: int) -> None:
-        """Have the planner know a tenant: it walks all chunks of one that it does not know to find ten by their ids."""
-        # No row: there are no statistics yet, and the planner takes every tenant for a large one.
-        rows = await self.rows(queries.IS_UNKNOWN_TO_PLANNER, tenant_id, chunk_count)
-        if rows and rows[0]["unknown"]:
-            await self.rows(queries.INTRODUCE_TENANTS)
-            _log.info("tenant introduced to the planner", tenant=tenant_id)
 
     async def _changed_since(
         self, revision: int, tenant_id: TenantId, index: CorpusIndex, transaction: Transaction
@@ -412,6 +408,14 @@ class MirroredChunkStore(PostgresChunkStore):
     def _estimated_size(self, row: Record) -> int:
         vectors = int(row["embedded_count"]) * (5 * self.dimension + _VECTOR_BYTES)
         return vectors + int(row["chunk_count"]) * _CHUNK_BYTES + int(row["total_length"]) * _POSTING_BYTES
+
+
+async def _introduce(tenant_id: TenantId, chunk_count: int, transaction: Transaction) -> None:
+    """Have the planner know a tenant: it walks all chunks of one that it does not know to find ten by their ids."""
+    # Without statistics there is no row, and the planner takes every tenant for a large one.
+    if await transaction.fetch_value(queries.IS_UNKNOWN_TO_PLANNER, tenant_id, chunk_count):
+        await transaction.execute(queries.INTRODUCE_TENANTS)
+        _log.info("tenant introduced to the planner", tenant=tenant_id)
 
 
 def _changed(index: CorpusIndex, gone: Sequence[bytes], columns: ChunkColumns) -> CorpusIndex:

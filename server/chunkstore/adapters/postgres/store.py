@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -202,8 +202,12 @@ class PostgresChunkStore:
         return counts_from(rows[0]) if rows else CorpusCounts()
 
     @asynccontextmanager
-    async def snapshot(self, tenant_id: TenantId, *, pinned: bool = False) -> AsyncIterator[CorpusSnapshot]:
+    async def snapshot(
+        self, tenant_id: TenantId, *, pinned: bool = False, ready: Awaitable[object] | None = None
+    ) -> AsyncIterator[CorpusSnapshot]:
         """See ChunkStore. Always pinned: holds a connection and a read-only transaction until its end."""
+        if ready is not None:
+            await ready
         async with self._database.transaction(queries.BEGIN_SNAPSHOT) as transaction:
             row = await transaction.fetch_row(queries.CORPUS_AND_SETTINGS, tenant_id)
             if row is not None:
