@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from chunkstore.ranking.first_pass import Codes
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.reader import IndexReader
 from chunkstore.ranking.segment import IndexedChunk, Segment
-from chunkstore.ranking.semantic import Question
+from chunkstore.ranking.semantic import Question, nearest
 
 EMPTY = Postings(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
 DIMENSION = 24
@@ -63,10 +64,14 @@ def _family(name: str, choice: np.random.Generator, count: int) -> npt.NDArray[n
 FAMILIES = ("random", "duplicates", "all equal", "near ties", "last bit", "one-hot", "one large value", "scales")
 
 
-def _index(vectors: npt.NDArray[np.float32]) -> tuple[CorpusIndex, list[ChunkId]]:
+def _index(vectors: npt.NDArray[np.float32], *cuts: int) -> tuple[CorpusIndex, list[ChunkId]]:
+    """An index of the vectors, in segments that are cut there."""
     ids = [ChunkId(hashlib.sha256(str(row).encode()).hexdigest()) for row in range(len(vectors))]
     chunks = [IndexedChunk(identifier, EMPTY, vector) for identifier, vector in zip(ids, vectors, strict=True)]
-    return CorpusIndex.of(Segment.of(chunks, DIMENSION), DIMENSION), ids
+    bounds = [0, *sorted(cuts), len(vectors)]
+    parts = [chunks[start:end] for start, end in pairwise(bounds) if end > start]
+    segments = tuple(Segment.of(part, DIMENSION) for part in parts)
+    return CorpusIndex(DIMENSION, segments, len(chunks), 0, len(chunks)), ids
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -77,14 +82,15 @@ def _index(vectors: npt.NDArray[np.float32]) -> tuple[CorpusIndex, list[ChunkId]
     st.integers(2, 120),
     st.integers(1, 40),
     st.integers(0, 30),
+    st.lists(st.integers(0, 120), max_size=3),
 )
 def test_the_best_are_those_of_brute_force_to_the_bit(
-    family: str, asked: str, seed: int, count: int, limit: int, removed: int
+    family: str, asked: str, seed: int, count: int, limit: int, removed: int, cuts: list[int]
 ) -> None:
     choice = np.random.default_rng(seed)
     vectors = _family(family, choice, count)
     query = _family(asked, choice, 1)[0] if seed % 2 else vectors[seed % count]
-    index, ids = _index(vectors)
+    index, ids = _index(vectors, *(min(cut, count) for cut in cuts))
     gone = set(choice.permutation(count)[: min(removed, count - 1)].tolist())
     index = index.without([ids[row] for row in gone]) if gone else index
     scores = cosine_scores(vectors, query)
@@ -102,6 +108,16 @@ def test_the_pass_leaves_most_vectors_out() -> None:
     kept = codes.candidates(codes.products([unit])[0], 10, None)
     assert 17 in kept
     assert len(kept) < 100
+
+
+def test_segments_leave_out_what_those_before_have_beaten() -> None:
+    """Excludes segments of which each scores its own best, as if it were alone."""
+    choice = np.random.default_rng(4)
+    query = choice.normal(size=DIMENSION).astype(np.float32)
+    near = query + choice.normal(size=(2000, DIMENSION)) * 0.2
+    index, _ = _index(np.concatenate([near, choice.normal(size=(2000, DIMENSION))]).astype(np.float32), 2000)
+    [found] = nearest(index.segments, [Question(query, 100)])
+    assert [len(rows) >= 100 for rows, _ in found] == [True, False]
 
 
 def test_questions_together_get_each_the_answer_that_it_gets_alone() -> None:

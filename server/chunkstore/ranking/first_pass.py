@@ -78,12 +78,14 @@ class Codes:
             for number, (_, units, error) in enumerate(coded)
         ]
 
-    def candidates(self, products: Products, kept: int, dead: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.int32]:
-        """Every row that may be among the `kept` of highest cosine with the query of `products`, ascending.
+    def candidates(
+        self, products: Products, kept: int, dead: npt.NDArray[np.bool_] | None, least: float = -1.0
+    ) -> npt.NDArray[np.int32]:
+        """Every row, ascending, that may be among the `kept` of highest cosine with the query of `products`.
 
-        `dead` (e,) marks rows that are none; `kept` is at least 1 and at most the number of the others. The cosine of a
-        row differs from its codes' by at most the two parts left out (Cauchy-Schwarz), so a row whose upper bound is
-        below the `kept`-th best lower bound cannot be among them.
+        Those whose cosine must be below `least` are left out. `dead` (e,) marks rows that are none; `kept` is at least
+        1 and at most the number of the others. The cosine of a row differs from its codes' by at most the two parts
+        left out (Cauchy-Schwarz), so a row whose upper bound is below the `kept`-th best lower bound is not among them.
         """
         coarse_unit, fine_unit = products.units
         lowest, highest = _bounds(
@@ -91,7 +93,7 @@ class Codes:
         )
         if dead is not None:
             lowest[dead] = highest[dead] = -np.inf
-        return np.flatnonzero(highest >= reached(lowest, kept, _BELOW_ALL)).astype(np.int32)
+        return np.flatnonzero(highest >= max(reached(lowest, kept, _BELOW_ALL), least)).astype(np.int32)
 
 
 @compiled

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from chunkstore.domain.bm25 import contenders
 from chunkstore.domain.similarity import Scores, Vector, cosine_scores
 from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.first_pass import Products
@@ -35,16 +36,21 @@ def nearest(segments: Sequence[Segment], questions: Sequence[Question]) -> Itera
     """For each question and segment live rows and their scores, the best `limit` of all segments among them.
 
     In large segments integer codes, read once for all questions, leave what may be among the best, within their own
-    bound of error. What is left is scored by `cosine_scores`, which alone decides.
+    bound of error, and what the segments before have been found to hold. What is left is scored by `cosine_scores`,
+    which alone decides.
     """
     units = [_unit(question.vector) for question in questions]
     products = [segment.codes.products(units) if segment.codes else [None] * len(units) for segment in segments]
     for number, question in enumerate(questions):
         masks = question.allowed or [None] * len(segments)
-        yield [
-            _scored(segment, of_segment[number], question, mask)
-            for segment, of_segment, mask in zip(segments, products, masks, strict=True)
-        ]
+        found: list[tuple[Rows, Scores]] = []
+        best = np.empty(0, dtype=np.float64)
+        for segment, of_segment, mask in zip(segments, products, masks, strict=True):
+            least = float(best.min()) if question.limit and best.size == question.limit else 0.0
+            found.append(_scored(segment, of_segment[number], question, mask, least))
+            best = np.concatenate([best, found[-1][1]])
+            best = best[contenders(best, question.limit)][: question.limit]
+        yield found
 
 
 def _unit(vector: Vector) -> Vector:
@@ -53,10 +59,17 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _scored(
-    segment: Segment, products: Products | None, question: Question, allowed: npt.NDArray[np.bool_] | None
+    segment: Segment,
+    products: Products | None,
+    question: Question,
+    allowed: npt.NDArray[np.bool_] | None,
+    least: float,
 ) -> tuple[Rows, Scores]:
-    """Live rows that score `min_score`, every one among the segment's `limit` nearest included, and their scores."""
-    positions = _contending(segment, products, question.limit, allowed)
+    """Live rows that score `min_score`, and their scores.
+
+    Every one among the segment's `limit` nearest is included, unless it scores less than `least`.
+    """
+    positions = _contending(segment, products, question.limit, allowed, least)
     shares = parts(len(positions), _LEAST_ROWS)
 
     def scored(part: int) -> Scores:
@@ -68,11 +81,11 @@ def _scored(
 
 
 def _contending(
-    segment: Segment, products: Products | None, limit: int, allowed: npt.NDArray[np.bool_] | None
+    segment: Segment, products: Products | None, limit: int, allowed: npt.NDArray[np.bool_] | None, least: float
 ) -> Positions:
-    """Live vectors, every one among the segment's `limit` nearest included."""
+    """Live vectors, every one that scores `least` among the segment's `limit` nearest included."""
     live = segment.vectors_of(allowed)
     count = len(segment.vectors) if live is None else int(np.count_nonzero(live))
     if segment.codes and products and 0 < limit < count and count * _SCORE_COST > len(segment.vectors):
-        return segment.codes.candidates(products, limit, None if live is None else ~live)
+        return segment.codes.candidates(products, limit, None if live is None else ~live, 2.0 * least - 1.0)
     return np.arange(len(segment.vectors), dtype=np.int32) if live is None else np.flatnonzero(live).astype(np.int32)
