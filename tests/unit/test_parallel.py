@@ -34,6 +34,11 @@ def test_parts_run_at_once_and_keep_their_order() -> None:
     assert in_parts(lambda part: part, 1) == [0]
 
 
+def test_parts_that_are_not_to_run_at_once_run_in_this_thread() -> None:
+    here = threading.get_ident()
+    assert in_parts(lambda part: (part, threading.get_ident()), 3, at_once=False) == [(n, here) for n in range(3)]
+
+
 def test_what_a_part_raises_is_raised() -> None:
     def work(part: int) -> None:
         if part:

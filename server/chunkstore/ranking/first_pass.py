@@ -68,10 +68,14 @@ class Codes:
         return sum(part.nbytes for part in self._packed) + self._units.nbytes + self._errors.nbytes
 
     def products(self, queries: Sequence[Vector]) -> list[Products]:
-        """The products of each query, a unit vector; the codes are read once for all of them."""
+        """The products of each query, a unit vector; the codes are read once for all, by all cores for a lone one."""
         coded = [_twice_coded(query) for query in queries]
         codes = np.concatenate([codes for codes, _, _ in coded])
-        found = in_parts(lambda part: np.asarray(numkong.dots_packed(codes, self._packed[part])), len(self._packed))
+        found = in_parts(
+            lambda part: np.asarray(numkong.dots_packed(codes, self._packed[part])),
+            len(self._packed),
+            at_once=len(queries) == 1,
+        )
         values = np.concatenate(found, axis=1)
         return [
             Products(values[2 * number], values[2 * number + 1], units, error)

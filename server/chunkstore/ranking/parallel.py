@@ -23,10 +23,13 @@ def parts(count: int, least: int) -> list[slice]:
     return [slice(count * part // number, count * (part + 1) // number) for part in range(number)]
 
 
-def in_parts(work: Callable[[int], ResultT], number: int) -> list[ResultT]:
-    """What `work` makes of each part, numbered from 0, in order; all run at once, the first in this thread.
+def in_parts(work: Callable[[int], ResultT], number: int, *, at_once: bool = True) -> list[ResultT]:
+    """What `work` makes of each part, numbered from 0, in order; the first in this thread, the others beside it.
 
-    `work` waits for no other work, and lets other threads run: compiled functions and products of matrices do.
+    Unless they are to run `at_once`, all in this thread: sharing work out pays where cores are idle. `work` waits for
+    no other work, and lets other threads run: compiled functions and products of matrices do.
     """
+    if not at_once:
+        return [work(part) for part in range(number)]
     others = [_HELPERS.submit(work, part) for part in range(1, number)]
     return [work(0), *(other.result() for other in others)]

@@ -47,7 +47,7 @@ def nearest(segments: Sequence[Segment], questions: Sequence[Question]) -> Itera
         best = np.empty(0, dtype=np.float64)
         for segment, of_segment, mask in zip(segments, products, masks, strict=True):
             least = float(best.min()) if question.limit and best.size == question.limit else 0.0
-            found.append(_scored(segment, of_segment[number], question, mask, least))
+            found.append(_scored(segment, of_segment[number], question, mask, least, alone=len(questions) == 1))
             best = np.concatenate([best, found[-1][1]])
             best = best[contenders(best, question.limit)][: question.limit]
         yield found
@@ -64,6 +64,8 @@ def _scored(
     question: Question,
     allowed: npt.NDArray[np.bool_] | None,
     least: float,
+    *,
+    alone: bool,
 ) -> tuple[Rows, Scores]:
     """Live rows that score `min_score`, and their scores.
 
@@ -75,7 +77,7 @@ def _scored(
     def scored(part: int) -> Scores:
         return cosine_scores(segment.vectors, question.vector, rows=positions[shares[part]], norms=segment.norms)
 
-    scores = np.concatenate(in_parts(scored, len(shares)))
+    scores = np.concatenate(in_parts(scored, len(shares), at_once=alone))
     enough = slice(None) if question.min_score is None else scores >= question.min_score
     return segment.vector_rows[positions[enough]], scores[enough]
 
