@@ -412,7 +412,6 @@ class MirroredChunkStore(PostgresChunkStore):
 
 async def _introduce(tenant_id: TenantId, chunk_count: int, transaction: Transaction) -> None:
     """Have the planner know a tenant: it walks all chunks of one that it does not know to find ten by their ids."""
-    # Without statistics there is no row, and the planner takes every tenant for a large one.
     if await transaction.fetch_value(queries.IS_UNKNOWN_TO_PLANNER, tenant_id, chunk_count):
         await transaction.execute(queries.INTRODUCE_TENANTS)
         _log.info("tenant introduced to the planner", tenant=tenant_id)

@@ -141,15 +141,15 @@ FROM chunkstore.corpora AS c CROSS JOIN chunkstore.settings AS s
 WHERE c.tenant_id = $1
 """
 
-# Whether the planner's statistics lack a tenant ($1) of so many chunks ($2) that they would list it, were they new.
+# Whether the planner's statistics, if any, lack a tenant ($1) of so many chunks ($2) that new ones would list it.
 IS_UNKNOWN_TO_PLANNER: Final = """
 SELECT NOT pg_is_in_recovery() AND $2::integer >= greatest(1000, t.reltuples / 100)
     AND NOT $1::text = ANY (coalesce(s.most_common_vals::text::text[], '{}')) AS unknown
 FROM pg_class AS t
-JOIN pg_stats AS s ON s.schemaname = 'chunkstore' AND s.tablename = 'chunks' AND s.attname = 'tenant_id'
+LEFT JOIN pg_stats AS s ON s.schemaname = 'chunkstore' AND s.tablename = 'chunks' AND s.attname = 'tenant_id'
 WHERE t.oid = 'chunkstore.chunks'::regclass
 """
-INTRODUCE_TENANTS: Final = "ANALYZE (SKIP_LOCKED) chunkstore.chunks (tenant_id)"
+INTRODUCE_TENANTS: Final = "ANALYZE (SKIP_LOCKED) chunkstore.chunks (tenant_id, id, source_id, revision)"
 
 
 def matching_chunks(term_count: int, condition: str) -> str:
