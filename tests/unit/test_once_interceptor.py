@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 from chunkstore.service.interceptors.once import OncePerMethodInterceptor
 
 
-class Details(NamedTuple):
-    """What an interceptor is told of a call."""
-
-    method: str
-    invocation_metadata: tuple[tuple[str, str], ...] = ()
+def _call(method: str) -> Any:
+    return SimpleNamespace(method=method, invocation_metadata=())
 
 
 async def test_a_method_s_handler_is_made_once() -> None:
-    interceptor, made = OncePerMethodInterceptor(), []
+    interceptor, made = OncePerMethodInterceptor(), list[str]()
 
     async def continuation(details: Any) -> Any:
         made.append(details.method)
         return f"handler of {details.method}"
 
     for method in ("/a", "/b", "/a", "/a"):
-        assert await interceptor.intercept_service(continuation, Details(method)) == f"handler of {method}"
+        assert await interceptor.intercept_service(continuation, _call(method)) == f"handler of {method}"
     assert made == ["/a", "/b"]
 
 
 async def test_a_method_that_is_not_served_is_asked_for_each_time() -> None:
     """Excludes a memory of made-up names, which grows without end."""
-    interceptor, asked = OncePerMethodInterceptor(), []
+    interceptor, asked = OncePerMethodInterceptor(), list[str]()
 
     async def continuation(details: Any) -> None:
         asked.append(details.method)
 
     for _ in range(3):
-        assert await interceptor.intercept_service(continuation, Details("/made-up")) is None
+        assert await interceptor.intercept_service(continuation, _call("/made-up")) is None
     assert asked == ["/made-up"] * 3
     assert not interceptor._handlers
