@@ -264,3 +264,29 @@ async def test_a_scan_in_sql_that_is_late_leaves_the_words_their_turn_and_is_can
         assert dict(info.metadata) == {"missing": "semantic", "answered": "lexical,identifier"}
         async with connected(dsn) as observer:
             assert await observer.fetchval(STILL_ASLEEP) == 0
+
+
+@pytest.mark.parametrize("pool_size", [2, 1])
+async def test_words_in_sql_that_are_late_leave_the_scan_a_connection_where_one_is_free(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, pool_size: int
+) -> None:
+    """Excludes a scan that always waits behind the words; over the only connection it must, and all are named."""
+    matching = queries.matching_chunks
+    monkeypatch.setattr(
+        queries, "matching_chunks", lambda count, meets: f"SELECT ({matching(count, meets)}) FROM pg_sleep(60)"
+    )
+    options: Any = {"dimension": DIMENSION, "analyzer": analyzer("english"), "pool_size": pool_size}
+    store = await _stored(await PostgresChunkStore.open(dsn, **options))
+    late = {"lexical": "RANKING_TIMED_OUT", "identifier": "RANKING_TIMED_OUT"}
+    async with contextlib.aclosing(store), running(SleepyProvider(Sleep()), store) as run:
+        if pool_size == 1:
+            code, info = await error_info_of(_asked(run))
+            assert (code, info.reason) == (grpc.StatusCode.UNAVAILABLE, "RETRIEVAL_DEGRADED")
+            assert dict(info.metadata) == {"missing": "semantic,lexical,identifier", "answered": ""}
+        else:
+            answer = await _asked(run, "semantic")
+            assert answer.partial
+            assert [report.reason for report in answer.channels] == [late.get(name, "") for name in CHANNELS]
+            assert {hit.chunk.source_id for hit in answer.chunks} == {"word", "identifier", "neither"}
+        async with connected(dsn) as observer:
+            assert await observer.fetchval(STILL_ASLEEP) == 0

@@ -335,7 +335,7 @@ class MirroredChunkStore(PostgresChunkStore):
             if corpus is not None:
                 snapshot = MirrorSnapshot(self, tenant_id, corpus, transaction=transaction)
             else:
-                snapshot = self._sql_snapshot(transaction, tenant_id, row)
+                snapshot = await self._sql_snapshot(transaction, tenant_id, row)
             try:
                 yield snapshot
             finally:

@@ -112,6 +112,11 @@ class Database:
         finally:
             await self._give_back(connection)
 
+    @property
+    def has_free(self) -> bool:
+        """Whether a connection could be had without waiting for anybody to give one back."""
+        return not self._slots.locked()
+
     async def close(self) -> None:
         """Close every connection, waiting a few seconds for those in use."""
         with contextlib.suppress(TimeoutError, *DRIVER_ERRORS):

@@ -29,6 +29,13 @@ BEGIN_SNAPSHOT: Final = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
     "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan"
 )
+EXPORT_SNAPSHOT: Final = "SELECT pg_export_snapshot()"
+
+
+def begin_with_snapshot(exported: str) -> str:
+    """Begin as BEGIN_SNAPSHOT does, on the snapshot that another transaction, which still runs, has exported."""
+    return f"{BEGIN_SNAPSHOT}; SET TRANSACTION SNAPSHOT '{exported}'"
+
 
 # A statement that is cancelled or fails takes back to its savepoint, not the whole snapshot with it. Ids and keys are
 # of one tenant, so an index over them is the way to its rows; to compare all of its vectors, the planner may scan.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -48,18 +48,27 @@ _NEAREST_TYPE: Final = np.dtype([("id", "V32"), ("distance", ">f8")])
 class PostgresSnapshot:
     """One tenant's corpus at one revision; see ports.chunk_store.CorpusSnapshot.
 
-    Channels may be asked at once: their statements take turns on the one connection, their scoring does not wait. One
-    that is cancelled leaves the others as they were.
+    Channels may be asked at once: their statements take turns on the one connection, their scoring does not wait. The
+    scan of all vectors does not wait for its turn where `beside` gives the same snapshot on another connection, or
+    None. A channel that is cancelled leaves the others as they were.
     """
 
     def __init__(
-        self, transaction: Transaction, tenant_id: TenantId, counts: CorpusCounts, *, total_length: int, dimension: int
+        self,
+        transaction: Transaction,
+        tenant_id: TenantId,
+        counts: CorpusCounts,
+        *,
+        total_length: int,
+        dimension: int,
+        beside: Callable[[], AbstractAsyncContextManager[PostgresSnapshot | None]] | None = None,
     ) -> None:
         self._transaction = transaction
         self._tenant_id = tenant_id
         self._counts = counts
         self._total_length = total_length
         self._dimension = dimension
+        self._beside = beside
         self._keys = TermKeys(tenant_id)
         self._turn = asyncio.Lock()
         self._closed = False
@@ -98,6 +107,10 @@ class PostgresSnapshot:
             raise DimensionMismatchError(expected=self._dimension, actual=vector.size, field="vector")
         if limit == 0 or not self._counts.embedded_count:
             return Ranking()
+        if self._beside is not None and self._turn.locked():
+            async with self._beside() as other:
+                if other is not None:
+                    return await other.semantic_candidates(vector, limit, min_score=min_score, where=where)
         nearest = await self._nearest(vector, limit, where)
         if not nearest.size:
             return Ranking()

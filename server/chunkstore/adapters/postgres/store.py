@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Self
 
 from chunkstore.adapters.postgres import backfill, queries
@@ -205,14 +206,17 @@ class PostgresChunkStore:
     async def snapshot(
         self, tenant_id: TenantId, *, pinned: bool = False, ready: Awaitable[object] | None = None
     ) -> AsyncIterator[CorpusSnapshot]:
-        """See ChunkStore. Always pinned: holds a connection and a read-only transaction until its end."""
+        """See ChunkStore. Always pinned: holds a connection and a read-only transaction until its end.
+
+        While both channels rank, it holds another, if one is free.
+        """
         if ready is not None:
             await ready
         async with self._database.transaction(queries.BEGIN_SNAPSHOT) as transaction:
             row = await transaction.fetch_row(queries.CORPUS_AND_SETTINGS, tenant_id)
             if row is not None:
                 require_match(settings_from(row), self._settings)
-            snapshot = self._sql_snapshot(transaction, tenant_id, row)
+            snapshot = await self._sql_snapshot(transaction, tenant_id, row)
             try:
                 yield snapshot
             finally:
@@ -269,10 +273,25 @@ class PostgresChunkStore:
         """
         return await backfill.fill_embeddings(self._database, tenant_id, vectors, self._settings)
 
-    def _sql_snapshot(self, transaction: Transaction, tenant_id: TenantId, row: Record | None) -> PostgresSnapshot:
+    async def _sql_snapshot(
+        self, transaction: Transaction, tenant_id: TenantId, row: Record | None
+    ) -> PostgresSnapshot:
         """The corpus as a transaction sees it, given its row of queries.CORPUS_AND_SETTINGS."""
         counts, total_length = (counts_from(row), row["total_length"]) if row is not None else (CorpusCounts(), 0)
-        return PostgresSnapshot(transaction, tenant_id, counts, total_length=total_length, dimension=self.dimension)
+        snapshot = partial(
+            PostgresSnapshot, tenant_id=tenant_id, counts=counts, total_length=total_length, dimension=self.dimension
+        )
+        exported = await transaction.fetch_value(queries.EXPORT_SNAPSHOT)
+
+        @asynccontextmanager
+        async def beside() -> AsyncIterator[PostgresSnapshot | None]:
+            if not self._database.has_free:
+                yield None
+                return
+            async with self._database.transaction(queries.begin_with_snapshot(exported)) as other:
+                yield snapshot(other)
+
+        return snapshot(transaction, beside=beside)
 
     def _encoded(self, tenant_id: TenantId, groups: Sequence[Sequence[StoredChunk]]) -> dict[ChunkId, EncodedChunk]:
         folded = (chunk for group in groups for chunk in fold_duplicates(group)[0])
