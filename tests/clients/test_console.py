@@ -30,6 +30,7 @@ FLAGS = (
 )
 INJECTION = "<img src=x onerror=\"document.title='taken'\"> is the syntax of a picture"
 # Three letters outside the basic plane, each of two UTF-16 units, before the word that is found.
+TWO_DOCUMENTS = {"refunds": "A refund takes ten days.", "hotels": "Hotel nights are booked early."}
 WIDE = "𝒳𝒴𝒵 😀 the warranty lasts two years"
 
 
@@ -197,43 +198,33 @@ async def test_an_empty_corpus_is_no_error(page: Page, console: RunningConsole) 
 
 
 async def test_a_partial_answer_says_so(page: Page) -> None:
-    documents = {"refunds": "A refund takes ten days.", "hotels": "Hotel nights are booked early."}
-    async with running_console(documents, embeddings="none", dimension=8) as console:
-        await _ask(page, console, "refund")
-        await expect(page.locator("#partial")).to_have_text(
-            "Partial answer: the ranking lacks the opinion of a channel. "
-            "semantic not configured (NO_EMBEDDING_PROVIDER)."
-        )
-        await expect(page.get_by_role("region", name="fused ranking")).to_contain_text("PARTIAL")
-        await expect(page.get_by_role("region", name="semantic ranking")).to_contain_text("not configured")
-        states = page.locator("#channels").get_by_role("row")
-        await expect(states.filter(has_text="semantic")).to_contain_text("not configured (NO_EMBEDDING_PROVIDER)")
-        await expect(states.filter(has_text="lexical")).to_contain_text("2 of 2")
-        await expect(page.locator("#passages li")).to_have_count(1)
-        await _ask(page, console, "refund", Mode="semantic")
-        await expect(page.locator("#error")).to_contain_text("UNAVAILABLE (RETRIEVAL_DEGRADED)")
+    async with running_console(TWO_DOCUMENTS, embeddings="none", dimension=8) as console:
+        await _expect_no_semantic_channel(page, console, "not configured", "NO_EMBEDDING_PROVIDER")
 
 
 async def test_a_channel_that_timed_out_is_shown_with_its_reason(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = {"refunds": "A refund takes ten days.", "hotels": "Hotel nights are booked early."}
-    async with running_console(documents, embeddings="hashing", dimension=8, channel_timeout=0.5) as console:
+    async def never(_: HashingProvider, __: Sequence[str]) -> None:
+        await asyncio.Event().wait()
 
-        async def never(_: HashingProvider, __: Sequence[str]) -> None:
-            await asyncio.Event().wait()
-
+    async with running_console(TWO_DOCUMENTS, embeddings="hashing", dimension=8, channel_timeout=0.5) as console:
         monkeypatch.setattr(HashingProvider, "embed", never)
-        await _ask(page, console, "refund")
-        await expect(page.locator("#partial")).to_have_text(
-            "Partial answer: the ranking lacks the opinion of a channel. semantic timed out (EMBEDDING_TIMED_OUT)."
-        )
-        await expect(page.get_by_role("region", name="fused ranking")).to_contain_text("PARTIAL")
-        await expect(page.get_by_role("region", name="semantic ranking")).to_contain_text("timed out")
-        states = page.locator("#channels").get_by_role("row")
-        await expect(states.filter(has_text="semantic")).to_contain_text("timed out (EMBEDDING_TIMED_OUT)")
-        await expect(states.filter(has_text="lexical")).to_contain_text("2 of 2")
-        await expect(page.locator("#passages li")).to_have_count(1)
-        await _ask(page, console, "refund", Mode="semantic")
-        await expect(page.locator("#error")).to_contain_text("UNAVAILABLE (RETRIEVAL_DEGRADED)")
+        await _expect_no_semantic_channel(page, console, "timed out", "EMBEDDING_TIMED_OUT")
+
+
+async def _expect_no_semantic_channel(page: Page, console: RunningConsole, state: str, reason: str) -> None:
+    """The words alone answer, and the page tells in which state the semantic channel is, and why."""
+    await _ask(page, console, "refund")
+    await expect(page.locator("#partial")).to_have_text(
+        f"Partial answer: the ranking lacks the opinion of a channel. semantic {state} ({reason})."
+    )
+    await expect(page.get_by_role("region", name="fused ranking")).to_contain_text("PARTIAL")
+    await expect(page.get_by_role("region", name="semantic ranking")).to_contain_text(state)
+    states = page.locator("#channels").get_by_role("row")
+    await expect(states.filter(has_text="semantic")).to_contain_text(f"{state} ({reason})")
+    await expect(states.filter(has_text="lexical")).to_contain_text("2 of 2")
+    await expect(page.locator("#passages li")).to_have_count(1)
+    await _ask(page, console, "refund", Mode="semantic")
+    await expect(page.locator("#error")).to_contain_text("UNAVAILABLE (RETRIEVAL_DEGRADED)")
 
 
 async def test_a_narrow_screen_shows_everything_within_its_width(page: Page, console: RunningConsole) -> None:

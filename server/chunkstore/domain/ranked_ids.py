@@ -19,6 +19,7 @@ IdT = TypeVar("IdT", bound=Hashable)
 class RankedIds(Sequence[ChunkId]):
     """The distinct chunk ids of `words` (n, 4), in the order of a ranking; equal to every sequence of the same ids."""
 
+    # Equal to lists, which have none either.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, words: IdWords | None = None) -> None:
