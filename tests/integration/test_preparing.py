@@ -9,17 +9,17 @@ _PROGRAM = """
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from chunkstore.domain import bm25, similarity
+from chunkstore.domain import bm25, fusion, ranked_ids, similarity
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.postings import Postings
 from chunkstore.domain.similarity import checked_vector, cosine_scores
-from chunkstore.ranking import first_pass, lexical, threshold
+from chunkstore.ranking import first_pass, lexical, segment, threshold
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.preparing import prepare
 from chunkstore.ranking.segment import IndexedChunk
 from chunkstore.ranking.semantic import Question
 
-MODULES = (bm25, similarity, first_pass, lexical, threshold)
+MODULES = (bm25, fusion, ranked_ids, similarity, first_pass, lexical, segment, threshold)
 compiled = [value for module in MODULES for value in vars(module).values() if isinstance(value, Dispatcher)]
 prepare()
 before = [len(function.signatures) for function in compiled]
@@ -35,12 +35,15 @@ chunks = [
 ]
 index = CorpusIndex(16).changed([], chunks[:2500]).changed([], chunks[2500:])
 index = index.without([chunk.id for chunk in chunks[:9]])
-index.lexical_candidates(["a", "b", "c"], keys.tolist(), 10)
+found = index.lexical_candidates(["a", "b", "c"], keys.tolist(), 10)
 query = checked_vector(choice.normal(size=16), "query")
-list(index.semantic_candidates([Question(query, 10), Question(query, 10, 0.6)]))
+nearest, _ = index.semantic_candidates([Question(query, 10), Question(query, 10, 0.6)])
+shares = fusion.identifier_shares(found.ranking.ids, fusion.identifiers_held(found)).above_zero()
+best = fusion.fused([fusion.reciprocal_rank_shares(nearest.ids), shares], 5)
+fusion.best_ranks(nearest.ids, {identifier for identifier, _ in best})
 cosine_scores(query[np.newaxis], query)
 after = [len(function.signatures) for function in compiled]
-assert len(compiled) >= 6, compiled
+assert len(compiled) >= 20, compiled
 assert before == after, list(zip(compiled, before, after))
 """
 

@@ -105,7 +105,7 @@ def test_the_pass_leaves_most_vectors_out() -> None:
     vectors = choice.normal(size=(5000, 64)).astype(np.float32)
     unit = vectors[17] / np.linalg.norm(vectors[17])
     codes = Codes(vectors, squared_norms(vectors))
-    kept = codes.candidates(codes.products([unit])[0], 10, None)
+    kept = codes.candidates(codes.products([unit])[0], 10, np.empty(0, dtype=np.bool_))
     assert 17 in kept
     assert len(kept) < 100
 

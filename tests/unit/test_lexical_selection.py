@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.postings import Postings
 from chunkstore.ranking.index import CorpusIndex
-from chunkstore.ranking.lexical import QueryTerm, contending
-from chunkstore.ranking.segment import IndexedChunk, Segment
+from chunkstore.ranking.lexical import contending
+from chunkstore.ranking.segment import IndexedChunk, Segment, TermPostings
 
 TERMS = 6
 # A term that is never asked for makes chunks of all lengths.
@@ -107,7 +107,12 @@ def test_the_best_are_those_of_the_formula_to_the_bit(
 def test_most_rows_that_hold_a_frequent_term_alone_are_left_out() -> None:
     """Excludes a selection that keeps everything, which loses no winner either."""
     rows = np.arange(20_000, dtype=np.int32)
-    frequent = QueryTerm(0.01, rows, np.ones(20_000, dtype=np.int32))
-    rare = QueryTerm(8.0, rows[::100].copy(), np.ones(200, dtype=np.int32))
-    kept = contending([frequent, rare], np.full(20_000, 1.2, dtype=np.float32), 10)
+    postings = TermPostings(
+        rows=np.concatenate([rows, rows[::100]]),
+        frequencies=np.ones(20_200, dtype=np.int32),
+        starts=np.array([0, 20_000]),
+        ends=np.array([20_000, 20_200]),
+    )
+    factors, everywhere = np.full(20_000, 1.2, dtype=np.float32), np.empty(0, dtype=np.bool_)
+    kept = contending(postings, np.array([0.01, 8.0]), factors, everywhere, 10)
     assert kept.tolist() == rows[::100].tolist()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chunkstore.domain.bm25 import id_words
 from chunkstore.domain.chunk import ChunkId
-from chunkstore.domain.ranked_ids import RankedIds, numbered, places_of, taken
+from chunkstore.domain.ranked_ids import RankedIds, joined, numbered, places_of, taken
 
 # Few leading words, so that ids share them; and ids that share none.
 IDS = st.one_of(
@@ -51,7 +51,11 @@ def test_no_ids() -> None:
 
 @given(st.lists(st.lists(IDS, unique=True, max_size=30), max_size=3))
 def test_numbers_stand_for_the_same_ids_whatever_they_are_kept_as(rankings: list[list[ChunkId]]) -> None:
+    expected = [identifier for ids in rankings for identifier in ids]
     for kept in ([ranked(ids) for ids in rankings], rankings):
-        numbers, ids = numbered(kept)
-        assert [[ids[number] for number in of_one] for of_one in numbers] == rankings or not rankings
-        assert len({*ids}) == len(ids) == len({identifier for ranking in rankings for identifier in ranking})
+        together = joined(kept)
+        numbers, first = numbered(together)
+        distinct = taken(together, first)
+        assert together == expected
+        assert [distinct[number] for number in numbers] == expected
+        assert distinct == [*dict.fromkeys(expected)]

@@ -67,4 +67,6 @@ def test_rows_of_a_list_ascend_also_after_merging(terms: list[set[int]], removed
 def test_a_segment_without_postings() -> None:
     segment = Segment.of([_chunk(1, []), _chunk(2, [])], 2)
     assert (segment.keys.size, segment.offsets.tolist(), segment.rows.size) == (0, [0], 0)
-    assert segment.postings(5)[0].size == 0
+    postings = segment.postings(np.array([5]))
+    assert (postings.starts.tolist(), postings.ends.tolist()) == ([0], [0])
+    assert segment.document_frequencies(postings).tolist() == [0]

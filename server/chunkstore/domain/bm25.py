@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.chunk import ChunkId
-from chunkstore.domain.compiled import compiled
+from chunkstore.domain.compiled import compiled, compiled_briefly_run
 
 Scores = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
@@ -22,6 +22,9 @@ FloatT = TypeVar("FloatT", bound=np.floating[Any])
 
 K1: Final = 1.2
 B: Final = 0.75
+
+# So few are sorted by insertion, which is then faster than merging.
+_RUN: Final = 12
 
 
 def inverse_document_frequency(chunk_count: int, document_frequency: int) -> float:
@@ -48,48 +51,112 @@ def term_scores(idf: float, frequencies: npt.NDArray[Any], factors: npt.NDArray[
 
 
 @compiled
-def add_approximate_scores(
-    scores: npt.NDArray[np.float32],
+def approximate_scores(
     rows: npt.NDArray[np.int32],
     frequencies: Counts,
-    idf: float,
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    idfs: Scores,
     factors: npt.NDArray[np.float32],
-) -> None:
-    """Add one term's shares to the `scores` (n,) of distinct `rows` (m,), which hold it `frequencies` (m,) times.
+    allowed: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.float32]:
+    """BM25 of all rows (n,) in float32, which tells what cannot be among the best; 0 for those that hold no term.
 
-    `factors` (n,) are the rows' length factors. In float32, these scores serve to tell what cannot be among the best.
+    Term t of `idfs` (t,) is held by the distinct `rows[starts[t]:ends[t]]`, as often as `frequencies` says beside them;
+    `factors` (n,) are the rows' length factors. Rows that are not `allowed` (n,), empty for all being so, get 0.
     """
-    for place in range(rows.size):
-        row = rows[place]
-        scores[row] += np.float32(_term_score(idf, frequencies[place], factors[row]))
+    scores = np.zeros(factors.size, np.float32)
+    for term in range(idfs.size):
+        for place in range(starts[term], ends[term]):
+            row = rows[place]
+            if not allowed.size or allowed[row]:
+                scores[row] += np.float32(_term_score(idfs[term], frequencies[place], factors[row]))
+    return scores
 
 
-_term_score = compiled(term_scores)
+@compiled_briefly_run
+def chunk_scores(idfs: Scores, lengths: Counts, frequencies: Counts, chunk_count: int, total_length: int) -> Scores:
+    """BM25, float64 (n,), of chunks of `lengths` (n,) that hold each term of `idfs` (t,) `frequencies` (n, t) times."""
+    scores = np.zeros(lengths.size, np.float64)
+    for place in range(lengths.size):
+        factor = _length_factor(lengths[place], chunk_count, total_length)
+        for term in range(idfs.size):
+            scores[place] += _term_score(idfs[term], frequencies[place, term], factor)
+    return scores
 
 
+_length_factor = compiled_briefly_run(length_factors)
+_term_score = compiled_briefly_run(term_scores)
+
+
+@compiled
 def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp]:
     """Positions of the best `limit` chunks: score descending, ties by id ascending.
 
     `ids` (n, 4) holds the 32 id bytes as four big-endian numbers, `scores` (n,) float64. Fewer than `limit` where n
     is smaller; none for limit 0.
     """
-    kept = contenders(scores, limit)
-    words = ids[kept]
-    by_id = np.argsort(words[:, 0])
-    leading = words[by_id, 0]
-    if (leading[1:] == leading[:-1]).any():
-        by_id = np.lexsort((words[:, 3], words[:, 2], words[:, 1], words[:, 0]))
-    order = by_id[np.argsort(-scores[kept][by_id], kind="stable")]
+    kept = _contenders(scores, limit)
+    order = np.arange(kept.size)
+    merged = np.empty(kept.size, np.intp)
+    words, values = ids[kept], scores[kept]
+    for start in range(0, kept.size, _RUN):
+        for place in range(start + 1, min(start + _RUN, kept.size)):
+            taken, free = order[place], place
+            while free > start and (
+                values[taken] > values[order[free - 1]]
+                or (values[taken] == values[order[free - 1]] and _is_less(words, taken, order[free - 1]))
+            ):
+                order[free] = order[free - 1]
+                free -= 1
+            order[free] = taken
+    width = _RUN
+    while width < kept.size:
+        for start in range(0, kept.size, 2 * width):
+            _merge(values, words, order, merged, start, width)
+        order, merged = merged, order
+        width *= 2
     return kept[order[:limit]]
 
 
-def contenders(scores: Scores, limit: int) -> npt.NDArray[np.intp]:
+@compiled
+def _contenders(scores: Scores, limit: int) -> npt.NDArray[np.intp]:
     """Positions, ascending, of the scores that reach the `limit`-th best: those among which ids may have to decide."""
-    if limit <= 0 or not len(scores):
-        return np.empty(0, dtype=np.intp)
-    if len(scores) <= limit:
-        return np.arange(len(scores))
-    return np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+    if limit >= scores.size:
+        return np.arange(scores.size)
+    if limit <= 0:
+        return np.empty(0, np.intp)
+    return np.flatnonzero(scores >= np.partition(scores, scores.size - limit)[scores.size - limit])
+
+
+@compiled
+def _merge(
+    scores: Scores, ids: IdWords, order: npt.NDArray[np.intp], merged: npt.NDArray[np.intp], start: int, width: int
+) -> None:
+    """Merge two neighbouring runs of `order`, each of `width` positions but at its end, into `merged`."""
+    middle, end = min(start + width, order.size), min(start + 2 * width, order.size)
+    left, right = start, middle
+    for place in range(start, end):
+        one, other = order[min(right, end - 1)], order[left]
+        if right < end and (
+            left == middle
+            or scores[one] > scores[other]
+            or (scores[one] == scores[other] and _is_less(ids, one, other))
+        ):
+            merged[place] = one
+            right += 1
+        else:
+            merged[place] = other
+            left += 1
+
+
+@compiled
+def _is_less(ids: IdWords, one: int, other: int) -> bool:
+    """Whether an id sorts before another; called for ties alone, as a call costs more than a comparison."""
+    for word in range(ids.shape[1]):
+        if ids[one, word] != ids[other, word]:
+            return bool(ids[one, word] < ids[other, word])
+    return False
 
 
 def id_words(ids: bytes) -> IdWords:

@@ -1,4 +1,8 @@
-"""Functions that run as machine code, without the interpreter's lock."""
+"""Functions that run as machine code.
+
+Giving up the interpreter's lock lets other threads run, and costs waiting for it again; numpy does both in every
+operation on some hundred numbers. So what a query does to its candidates is compiled into few functions.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,18 @@ def compiled(function: FunctionT) -> FunctionT:
     first called with arguments of their kinds, and kept on disk, where a folder can be written, until its own file
     changes; so it may call only what is defined in that file.
     """
+    return _compiled(function, nogil=True)
+
+
+def compiled_briefly_run(function: FunctionT) -> FunctionT:
+    """As `compiled`, but for what takes microseconds: it keeps the lock, which others would make it wait for."""
+    return _compiled(function, nogil=False)
+
+
+def _compiled(function: FunctionT, *, nogil: bool) -> FunctionT:
     try:
-        dispatcher = numba.njit(nogil=True, error_model="numpy", cache=True)(function)
+        dispatcher = numba.njit(nogil=nogil, error_model="numpy", cache=True)(function)
     except RuntimeError:
         # No folder to keep it in: each process compiles for itself.
-        dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
+        dispatcher = numba.njit(nogil=nogil, error_model="numpy")(function)
     return cast(FunctionT, dispatcher)

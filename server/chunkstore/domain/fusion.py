@@ -7,14 +7,16 @@ from 0.0, where an id that a channel lacks gets nothing from it: so the shares a
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
+from functools import cache
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from chunkstore.domain.bm25 import contenders
+from chunkstore.domain.bm25 import Counts
+from chunkstore.domain.compiled import compiled_briefly_run
 from chunkstore.domain.errors import InvalidFieldError
-from chunkstore.domain.ranked_ids import numbered, places_of, taken
+from chunkstore.domain.ranked_ids import joined, numbered, places_of, taken
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates
 
 RRF_K: Final = 60
@@ -60,7 +62,7 @@ def reciprocal_rank_shares(ranking: Sequence[IdT]) -> Shares[IdT]:
 
     Source: Cormack, Clarke and Buettcher, Reciprocal Rank Fusion (SIGIR 2009).
     """
-    return Shares(ranking, 1.0 / (RRF_K + np.arange(1.0, len(ranking) + 1.0)))
+    return Shares(ranking, _reciprocals(len(ranking)))
 
 
 def weighted_shares(
@@ -96,8 +98,7 @@ def identifiers_held(found: LexicalCandidates) -> npt.NDArray[np.intp]:
     columns = [place for place, term in enumerate(found.statistics.doc_frequencies) if term in telling]
     if not len(found.ranking):
         return np.zeros(0, dtype=np.intp)
-    held: npt.NDArray[np.intp] = np.count_nonzero(found.frequencies[:, columns], axis=1)
-    return held
+    return _counts_of(found.frequencies, np.array(columns, dtype=np.intp))
 
 
 def telling_identifiers(statistics: CorpusStatistics) -> frozenset[str]:
@@ -115,15 +116,12 @@ def fused(shares: Sequence[Shares[IdT]], limit: int | None = None) -> list[tuple
 
     `limit`: the first so many of these; the result for one limit begins that for a larger one.
     """
-    numbers, ids = numbered([channel.ids for channel in shares])
-    scores = np.zeros(len(ids), dtype=np.float64)
-    for channel, of_channel in zip(shares, numbers, strict=True):
-        given = np.zeros(len(ids), dtype=np.float64)
-        # Reversed, so that the best place of a repeated id is the last to be set.
-        given[of_channel[::-1]] = channel.values[::-1]
-        scores += given
-    best = contenders(scores, len(ids) if limit is None else limit)
-    found = zip((ids[place] for place in best.tolist()), scores[best].tolist(), strict=True)
+    ids = joined([channel.ids for channel in shares])
+    numbers, first = numbered(ids)
+    values = np.concatenate([channel.values for channel in shares]) if shares else np.empty(0)
+    ends = np.cumsum([len(channel.ids) for channel in shares], dtype=np.intp)
+    best, scores = _best_sums(numbers, values, ends, first.size, first.size if limit is None else limit)
+    found = zip(taken(ids, first[best]), scores.tolist(), strict=True)
     return sorted(found, key=lambda item: (-item[1], str(item[0]).lower(), str(item[0])))[:limit]
 
 
@@ -136,3 +134,50 @@ def _proportional(scores: npt.NDArray[np.float64], weight: float) -> npt.NDArray
     """`weight * (score / best)` of each, 0 for scores below 0."""
     best = scores[0] if scores.size else 0.0
     return weight * (np.maximum(scores, 0.0) / best) if best > 0.0 else np.zeros(scores.size)
+
+
+@compiled_briefly_run
+def _best_sums(
+    numbers: npt.NDArray[np.intp],
+    values: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.intp],
+    count: int,
+    limit: int,
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    """The numbers below `count` whose sums are among the best `limit`, more where the last ones tie, and these sums.
+
+    Channel after channel, up to `ends`, gives `values` to `numbers`, and nothing to one that it repeats.
+    """
+    sums = np.zeros(count, np.float64)
+    given_by = np.full(count, -1, np.intp)
+    start = 0
+    for channel in range(ends.size):
+        for place in range(start, ends[channel]):
+            number = numbers[place]
+            if given_by[number] != channel:
+                given_by[number] = channel
+                sums[number] += values[place]
+        start = ends[channel]
+    if limit >= count:
+        return np.arange(count), sums
+    if limit <= 0:
+        return np.empty(0, np.intp), np.empty(0, np.float64)
+    best = np.flatnonzero(sums >= np.partition(sums, count - limit)[count - limit])
+    return best, sums[best]
+
+
+@compiled_briefly_run
+def _counts_of(frequencies: Counts, columns: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """How many of the columns of each row (n, t) are above 0."""
+    counts = np.zeros(len(frequencies), np.intp)
+    for row in range(len(frequencies)):
+        for column in columns:
+            counts[row] += frequencies[row, column] > 0
+    return counts
+
+
+@cache
+def _reciprocals(count: int) -> npt.NDArray[np.float64]:
+    shares = 1.0 / (RRF_K + np.arange(1.0, count + 1.0))
+    shares.flags.writeable = False
+    return shares

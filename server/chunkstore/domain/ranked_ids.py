@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from functools import cached_property
-from itertools import accumulate, pairwise
 from typing import TypeVar, cast, overload
 
 import numpy as np
@@ -12,6 +10,7 @@ import numpy.typing as npt
 
 from chunkstore.domain.bm25 import IdWords, hex_ids, id_words
 from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.compiled import compiled_briefly_run
 
 IdT = TypeVar("IdT", bound=Hashable)
 
@@ -48,50 +47,69 @@ class RankedIds(Sequence[ChunkId]):
     def __repr__(self) -> str:
         return f"RankedIds({[*self]})"
 
-    @cached_property
-    def by_leading_word(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]]:
-        """The order by the first word, and the first words in it."""
-        order = np.argsort(self.words[:, 0])
-        return order, self.words[order, 0]
-
 
 def places_of(ranking: Sequence[IdT], wanted: Collection[IdT]) -> dict[IdT, int]:
     """The first place, from 0, of each of `wanted`, a set, that is in `ranking`."""
     if isinstance(ranking, RankedIds):
-        order, leading = ranking.by_leading_word
-        if len(ranking) and (leading[1:] > leading[:-1]).all():
-            asked = [*wanted]
-            words = id_words(bytes.fromhex("".join(map(str, asked))))
-            places = order[np.minimum(np.searchsorted(leading, words[:, 0]), len(ranking) - 1)]
-            held = (ranking.words[places] == words).all(axis=1)
-            present = np.flatnonzero(held)
-            return dict(zip((asked[n] for n in present.tolist()), places[present].tolist(), strict=True))
+        asked = [*wanted]
+        words = id_words(bytes.fromhex("".join(map(str, asked))))
+        numbers, first = _numbered(np.concatenate([ranking.words, words]))
+        places = first[numbers[len(ranking) :]].tolist()
+        return {identifier: place for identifier, place in zip(asked, places, strict=True) if place < len(ranking)}
     # Reversed, so that the first place of a repeated id is the last to be set.
-    found = zip(range(len(ranking) - 1, -1, -1), reversed(ranking), strict=True)
-    return {identifier: place for place, identifier in found if identifier in wanted}
+    backwards = zip(range(len(ranking) - 1, -1, -1), reversed(ranking), strict=True)
+    return {identifier: place for place, identifier in backwards if identifier in wanted}
 
 
-def numbered(rankings: Sequence[Sequence[IdT]]) -> tuple[list[npt.NDArray[np.intp]], Sequence[IdT]]:
-    """The distinct ids of all rankings, and each ranking as their places."""
-    ends = [0, *accumulate(map(len, rankings))]
-    spans = [slice(start, end) for start, end in pairwise(ends)]
+def joined(rankings: Sequence[Sequence[IdT]]) -> Sequence[IdT]:
+    """All ids of all rankings, one ranking after the other."""
     if rankings and all(isinstance(ranking, RankedIds) for ranking in rankings):
         words = np.concatenate([cast(RankedIds, ranking).words for ranking in rankings])
-        order = np.argsort(words[:, 0])
-        ascending = words[order]
-        first = np.append(True, ascending[1:, 0] != ascending[:-1, 0])[: len(order)]
-        if (ascending[1:][~first[1:]] == ascending[:-1][~first[1:]]).all():
-            places = np.empty(len(order), dtype=np.intp)
-            places[order] = np.cumsum(first) - 1
-            return [places[span] for span in spans], cast(Sequence[IdT], RankedIds(ascending[first]))
-    # Two ids that share their first word, or ids of another kind.
+        return cast(Sequence[IdT], RankedIds(words))
+    return [identifier for ranking in rankings for identifier in ranking]
+
+
+def numbered(ids: Sequence[IdT]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The number of each of the ids (n,), and the first place of each number (m,); distinct ids count as they come."""
+    if isinstance(ids, RankedIds):
+        return _numbered(ids.words)
     known: dict[IdT, int] = {}
-    places = np.array([known.setdefault(it, len(known)) for ranking in rankings for it in ranking], dtype=np.intp)
-    return [places[span] for span in spans], [*known]
+    numbers = np.array([known.setdefault(identifier, len(known)) for identifier in ids], dtype=np.intp)
+    _, first = np.unique(numbers, return_index=True)
+    return numbers, first
 
 
-def taken(ranking: Sequence[IdT], places: npt.NDArray[np.intp]) -> Sequence[IdT]:
-    """The ids at `places` of a ranking."""
-    if isinstance(ranking, RankedIds):
-        return cast(Sequence[IdT], RankedIds(ranking.words[places]))
-    return [ranking[place] for place in places.tolist()]
+def taken(ids: Sequence[IdT], places: npt.NDArray[np.intp]) -> Sequence[IdT]:
+    """The ids at `places`."""
+    if isinstance(ids, RankedIds):
+        return cast(Sequence[IdT], RankedIds(ids.words[places]))
+    return [ids[place] for place in places.tolist()]
+
+
+@compiled_briefly_run
+def _numbered(words: IdWords) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """See `numbered`: a hash table of numbers, of which at least half stays free, all in one function as it is hot."""
+    size = 16
+    while size < 2 * len(words):
+        size *= 2
+    table = np.full(size, -1, np.intp)
+    numbers = np.empty(len(words), np.intp)
+    first = np.empty(len(words), np.intp)
+    count = 0
+    for place in range(len(words)):
+        # Ids are digests: any of their bits tell where to look first.
+        slot = np.intp(words[place, 0]) & (size - 1)
+        while table[slot] >= 0:
+            held = first[table[slot]]
+            word = 0
+            while word < words.shape[1] and words[held, word] == words[place, word]:
+                word += 1
+            if word == words.shape[1]:
+                break
+            slot = (slot + 1) & (size - 1)
+        if table[slot] < 0:
+            table[slot] = count
+            first[count] = place
+            count += 1
+        numbers[place] = table[slot]
+    return numbers, first[:count]

@@ -57,13 +57,7 @@ def cosine_scores(
     """
     stored = np.require(vectors, np.float32, ["C", "W"])
     scored = np.arange(len(stored), dtype=np.int32) if rows is None else rows
-    norms = squared_norms(stored) if norms is None else norms
-    [query_norm] = squared_norms(query[np.newaxis])
-    products = _inner_products(stored, scored, query.astype(np.float64))
-    # sqrt(x * x) is exactly x, so that a vector's score against itself is exactly 1.
-    cosines = np.clip(products / np.sqrt(norms[scored] * query_norm), -1.0, 1.0)
-    result: Scores = 1.0 - (1.0 - cosines) / 2.0
-    return result
+    return _cosine_scores(stored, scored, squared_norms(stored) if norms is None else norms, query.astype(np.float64))
 
 
 def squared_norms(vectors: npt.NDArray[np.float32]) -> Scores:
@@ -82,15 +76,20 @@ def rounding_margin(dimension: int) -> float:
 
 
 @compiled
-def _inner_products(vectors: npt.NDArray[np.float32], rows: npt.NDArray[np.int32], query: Scores) -> Scores:
-    products = np.empty(rows.size, np.float64)
+def _cosine_scores(
+    vectors: npt.NDArray[np.float32], rows: npt.NDArray[np.int32], norms: Scores, query: Scores
+) -> Scores:
+    scores = np.empty(rows.size, np.float64)
+    query_norm = _summed(query * query)
     values = np.empty(query.size, np.float64)
     for place in range(rows.size):
         row = rows[place]
         for column in range(query.size):
             values[column] = vectors[row, column] * query[column]
-        products[place] = _summed(values)
-    return products
+        # sqrt(x * x) is exactly x, so that a vector's score against itself is exactly 1.
+        cosine = _summed(values) / np.sqrt(norms[row] * query_norm)
+        scores[place] = 1.0 - (1.0 - min(max(cosine, -1.0), 1.0)) / 2.0
+    return scores
 
 
 @compiled

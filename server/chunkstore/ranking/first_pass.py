@@ -13,7 +13,7 @@ import numpy.typing as npt
 from chunkstore.domain.compiled import compiled
 from chunkstore.domain.similarity import Scores, Vector
 from chunkstore.ranking.parallel import in_parts, parts
-from chunkstore.ranking.threshold import reached
+from chunkstore.ranking.threshold import reached, rows_reaching
 
 # Below this many vectors the canonical score of all is as fast.
 MIN_VECTORS: Final = 1024
@@ -32,13 +32,13 @@ _BELOW_ALL: Final = -4.0
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """A query's codes and the finer ones of what they leave out, times those of every vector: (e,) int32 each.
+    """A query's codes, and the finer ones of what they leave out, times those of every vector.
 
-    `units` (2,) are the values of their units, `error` bounds what both leave out.
+    `values` are (2, n) int32 of each part of the vectors, one after the other. `units` (2,) are the values of the
+    query's codes, `error` bounds what both leave out.
     """
 
-    coarse: npt.NDArray[np.int32]
-    fine: npt.NDArray[np.int32]
+    values: list[npt.NDArray[np.int32]]
     units: npt.NDArray[np.float32]
     error: np.float32
 
@@ -76,47 +76,61 @@ class Codes:
             len(self._packed),
             at_once=len(queries) == 1,
         )
-        values = np.concatenate(found, axis=1)
         return [
-            Products(values[2 * number], values[2 * number + 1], units, error)
+            Products([values[2 * number : 2 * number + 2] for values in found], units, error)
             for number, (_, units, error) in enumerate(coded)
         ]
 
     def candidates(
-        self, products: Products, kept: int, dead: npt.NDArray[np.bool_] | None, least: float = -1.0
+        self, products: Products, kept: int, live: npt.NDArray[np.bool_], least: float = -1.0
     ) -> npt.NDArray[np.int32]:
         """Every row, ascending, that may be among the `kept` of highest cosine with the query of `products`.
 
-        Those whose cosine must be below `least` are left out. `dead` (e,) marks rows that are none; `kept` is at least
-        1 and at most the number of the others. The cosine of a row differs from its codes' by at most the two parts
-        left out (Cauchy-Schwarz), so a row whose upper bound is below the `kept`-th best lower bound is not among them.
+        Those whose cosine must be below `least` are left out. `live` (e,) marks the rows that count, empty where all
+        do; `kept` is at least 1 and at most their number. The cosine of a row differs from its codes' by at most the
+        two parts left out (Cauchy-Schwarz), so a row whose upper bound is below the `kept`-th best lower bound is not
+        among them.
         """
-        coarse_unit, fine_unit = products.units
-        lowest, highest = _bounds(
-            products.coarse, products.fine, coarse_unit, fine_unit, self._units, self._errors, products.error
-        )
-        if dead is not None:
-            lowest[dead] = highest[dead] = -np.inf
-        return np.flatnonzero(highest >= max(reached(lowest, kept, _BELOW_ALL), least)).astype(np.int32)
+        lowest, highest = np.empty_like(self._units), np.empty_like(self._units)
+        start = 0
+        for coarse, fine in products.values:
+            part = slice(start, start + coarse.size)
+            _bound(
+                lowest[part],
+                highest[part],
+                coarse,
+                fine,
+                products.units,
+                products.error,
+                self._units[part],
+                self._errors[part],
+                live[part],
+            )
+            start = part.stop
+        return rows_reaching(highest, max(reached(lowest, kept, _BELOW_ALL), least))
 
 
 @compiled
-def _bounds(
+def _bound(
+    lowest: npt.NDArray[np.float32],
+    highest: npt.NDArray[np.float32],
     coarse: npt.NDArray[np.int32],
     fine: npt.NDArray[np.int32],
-    coarse_unit: np.float32,
-    fine_unit: np.float32,
+    query_units: npt.NDArray[np.float32],
+    query_error: np.float32,
     units: npt.NDArray[np.float32],
     errors: npt.NDArray[np.float32],
-    error: np.float32,
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The least and the most that the cosine of each vector with the query can be."""
-    lowest, highest = np.empty(units.size, np.float32), np.empty(units.size, np.float32)
+    live: npt.NDArray[np.bool_],
+) -> None:
+    """Set the least and the most that the cosine with the query can be, of one part of the rows."""
+    coarse_unit, fine_unit = query_units
     for row in range(units.size):
         cosine = (np.float32(coarse[row]) * coarse_unit + np.float32(fine[row]) * fine_unit) * units[row]
-        margin = errors[row] * (np.float32(1.0) + error) + error + np.float32(_SLACK)
+        margin = errors[row] * (np.float32(1.0) + query_error) + query_error + np.float32(_SLACK)
         lowest[row], highest[row] = cosine - margin, cosine + margin
-    return lowest, highest
+    for row in range(live.size):
+        if not live[row]:
+            lowest[row] = highest[row] = -np.inf
 
 
 def _twice_coded(unit: Vector) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], np.float32]:

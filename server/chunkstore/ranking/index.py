@@ -16,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.bm25 import (
-    Counts,
     IdWords,
-    contenders,
+    chunk_scores,
     id_words,
     inverse_document_frequency,
     length_factors,
     rank_chunks,
-    term_scores,
 )
 from chunkstore.domain.chunk import ChunkId
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError
@@ -31,7 +29,7 @@ from chunkstore.domain.ranked_ids import RankedIds
 from chunkstore.domain.results import CorpusStatistics, LexicalCandidates, Ranking
 from chunkstore.domain.similarity import Scores
 from chunkstore.ranking.allowed import Allowed
-from chunkstore.ranking.lexical import QueryTerm, contending, frequencies_at
+from chunkstore.ranking.lexical import contending, frequencies_at
 from chunkstore.ranking.segment import IndexedChunk, Rows, Segment
 from chunkstore.ranking.semantic import Question, nearest
 
@@ -87,27 +85,32 @@ class CorpusIndex:
         Rows that are not `allowed` count in statistics alone.
         """
         _check_limit(limit)
-        postings = [[segment.postings(key) for key in keys] for segment in self.segments]
-        holders = [sum(len(found[n][0]) for found in postings) for n in range(len(keys))]
-        statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, holders, strict=True)))
-        if not limit or not any(holders):
+        asked = np.array(keys, dtype=np.int64)
+        postings = [segment.postings(asked) for segment in self.segments]
+        holders = np.zeros(len(keys), dtype=np.int64)
+        for segment, of_segment in zip(self.segments, postings, strict=True):
+            holders += segment.document_frequencies(of_segment)
+        counts = holders.tolist()
+        statistics = CorpusStatistics(self.chunk_count, self.total_length, dict(zip(terms, counts, strict=True)))
+        if not limit or not any(counts):
             return LexicalCandidates(Ranking(), statistics)
-        if allowed is not None:
-            postings = [[_within(held, mask) for held in found] for found, mask in zip(postings, allowed, strict=True)]
-        idfs = [inverse_document_frequency(self.chunk_count, count) for count in holders]
-        scored, counts = [], []
-        for segment, found, factors in zip(self.segments, postings, self._length_factors, strict=True):
-            query = [QueryTerm(idf, *held) for idf, held in zip(idfs, found, strict=True)]
-            rows = contending(query, factors, limit)
-            counts.append(frequencies_at(query, rows))
-            scored.append((rows, self._scores(idfs, segment.lengths[rows], counts[-1])))
+        idfs = np.array([inverse_document_frequency(self.chunk_count, count) for count in counts])
+        masks = allowed or [segment.live_rows for segment in self.segments]
+        scored, lengths, frequencies = [], [], []
+        for segment, of_segment, factors, mask in zip(
+            self.segments, postings, self._length_factors, masks, strict=True
+        ):
+            rows = contending(of_segment, idfs, factors, mask, limit)
+            lengths.append(segment.lengths[rows])
+            frequencies.append(frequencies_at(*of_segment, rows))
+            scores = chunk_scores(idfs, lengths[-1], frequencies[-1], self.chunk_count, self.total_length)
+            scored.append((rows, scores))
         ranking, places = _best(self.segments, scored, limit)
-        lengths = [segment.lengths[rows] for segment, (rows, _) in zip(self.segments, scored, strict=True)]
         return LexicalCandidates(
             ranking=ranking,
             statistics=statistics,
             lengths=np.concatenate(lengths)[places].tolist(),
-            frequencies=np.concatenate(counts)[places],
+            frequencies=np.concatenate(frequencies)[places],
         )
 
     def check(self, question: Question) -> None:
@@ -160,40 +163,15 @@ class CorpusIndex:
             for segment in self.segments
         )
 
-    def _scores(self, idfs: Sequence[float], lengths: Counts, frequencies: Counts) -> Scores:
-        """BM25 of rows of those lengths (n,), which hold the terms so often (n, terms)."""
-        factors = length_factors(lengths, self.chunk_count, self.total_length)
-        scores = np.zeros(len(lengths))
-        for column, idf in enumerate(idfs):
-            scores += term_scores(idf, frequencies[:, column], factors)
-        return scores
-
-
-def _within(postings: tuple[Rows, Counts], allowed: npt.NDArray[np.bool_]) -> tuple[Rows, Counts]:
-    rows, frequencies = postings
-    kept = allowed[rows]
-    return rows[kept], frequencies[kept]
-
 
 def _best(
     segments: Sequence[Segment], scored: Sequence[tuple[Rows, Scores]], limit: int
 ) -> tuple[Ranking, npt.NDArray[np.intp]]:
     """The best `limit` of the scored rows of all segments, at least one, and their places among all these rows."""
+    ids = np.concatenate([segment.ids[rows] for segment, (rows, _) in zip(segments, scored, strict=True)])
     scores = np.concatenate([scores for _, scores in scored])
-    kept = contenders(scores, limit)
-    starts = np.cumsum([0, *(len(rows) for rows, _ in scored)])
-    bounds = np.searchsorted(kept, starts)
-    ids = np.concatenate(
-        [
-            segment.ids[rows[kept[first:last] - start]]
-            for segment, (rows, _), start, first, last in zip(
-                segments, scored, starts[:-1], bounds[:-1], bounds[1:], strict=True
-            )
-        ]
-    )
-    order = rank_chunks(ids, scores[kept], limit)
-    places = kept[order]
-    return Ranking(RankedIds(ids[order]), scores[places].tolist()), places
+    places = rank_chunks(ids, scores, limit)
+    return Ranking(RankedIds(ids[places]), scores[places].tolist()), places
 
 
 def _check_limit(limit: int) -> None:

@@ -2,61 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from chunkstore.domain.bm25 import Counts, add_approximate_scores
+from chunkstore.domain.bm25 import Counts, Scores, approximate_scores
 from chunkstore.domain.compiled import compiled
-from chunkstore.ranking.segment import Rows
-from chunkstore.ranking.threshold import reached
+from chunkstore.ranking.segment import Rows, TermPostings
+from chunkstore.ranking.threshold import reached, rows_reaching
 
 # Wider than the rounding of a float32 sum over any number of terms that a query may have.
 _SLACK: Final = 1e-3
+_ABOVE_ZERO: Final = float(np.nextafter(np.float32(0.0), np.float32(1.0)))
 
 
-class QueryTerm(NamedTuple):
-    """A term of a query in one segment: its idf, the rows that hold it, ascending, and its frequency in each."""
-
-    idf: float
-    rows: Rows
-    frequencies: Counts
-
-
-def contending(terms: Sequence[QueryTerm], factors: npt.NDArray[np.float32], limit: int) -> Rows:
+def contending(
+    postings: TermPostings, idfs: Scores, factors: npt.NDArray[np.float32], allowed: npt.NDArray[np.bool_], limit: int
+) -> Rows:
     """Rows, ascending, that hold a term, every one among the best `limit` of them by BM25 included; `limit` above 0.
 
-    `factors` (n,) are the rows' length factors.
+    `factors` (n,) are the rows' length factors; only `allowed` rows (n,), all where that is empty, are candidates.
     """
-    scores = np.zeros(factors.size, dtype=np.float32)
-    for term in terms:
-        add_approximate_scores(scores, term.rows, term.frequencies, term.idf, factors)
+    scores = approximate_scores(*postings, idfs, factors, allowed)
     least = reached(scores, limit, 0.0) * (1.0 - _SLACK)
-    return np.flatnonzero(scores >= least if least > 0.0 else scores > 0.0).astype(np.int32)
-
-
-def frequencies_at(terms: Sequence[QueryTerm], rows: Rows) -> Counts:
-    """How often each of the terms occurs in each of `rows` (n,), ascending: (n, terms), 0 where it does not."""
-    found = np.zeros((len(terms), len(rows)), dtype=np.int32)
-    for term, of_term in zip(terms, found, strict=True):
-        _look_up(term.rows, term.frequencies, rows, of_term)
-    return found.T
+    return rows_reaching(scores, max(least, _ABOVE_ZERO))
 
 
 @compiled
-def _look_up(holders: Rows, frequencies: Counts, rows: Rows, found: Counts) -> None:
-    low = 0
-    for place in range(rows.size):
-        high = holders.size
-        while low < high:
-            middle = (low + high) // 2
-            if holders[middle] < rows[place]:
-                low = middle + 1
-            else:
-                high = middle
-        if low == holders.size:
-            break
-        if holders[low] == rows[place]:
-            found[place] = frequencies[low]
+def frequencies_at(
+    holders: Rows,
+    frequencies: Counts,
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    rows: Rows,
+) -> Counts:
+    """How often each term of TermPostings occurs in each of `rows` (n,), ascending: (n, terms), 0 where not at all."""
+    found = np.zeros((rows.size, starts.size), np.int32)
+    for term in range(starts.size):
+        low, end = starts[term], ends[term]
+        for place in range(rows.size):
+            # What is looked for is near, as both ascend: by steps that double, then between the last two.
+            high, step = low, 1
+            while high < end and holders[high] < rows[place]:
+                low, high, step = high + 1, high + step, 2 * step
+            high = min(high, end)
+            while low < high:
+                middle = (low + high) // 2
+                if holders[middle] < rows[place]:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == end:
+                break
+            if holders[low] == rows[place]:
+                found[place, term] = frequencies[low]
+    return found

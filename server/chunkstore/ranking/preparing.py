@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from chunkstore.domain.fusion import best_ranks, fused, identifier_shares, identifiers_held, reciprocal_rank_shares
 from chunkstore.ranking import first_pass
 from chunkstore.ranking.index import CorpusIndex
 from chunkstore.ranking.segment import Segment
@@ -13,9 +14,10 @@ _DIMENSION = 8
 
 
 def prepare() -> None:
-    """Rank a corpus of its own by both channels, so that all that they run is compiled; not for the event loop.
+    """Rank a corpus of its own by both channels and fuse what they find, so that all that they run is compiled.
 
-    Takes some seconds where nothing has been kept on disk from a run before, else some tenths of one.
+    Not for the event loop. Takes some seconds where nothing has been kept on disk from a run before, else some tenths
+    of one.
     """
     count = first_pass.MIN_VECTORS
     rows = np.arange(count, dtype=np.int32)
@@ -29,5 +31,11 @@ def prepare() -> None:
         vectors=np.ones((count, _DIMENSION), dtype=np.float32),
     )
     index = CorpusIndex.of(segment, _DIMENSION).warmed()
-    index.lexical_candidates(["term"], [0], 1)
-    list(index.semantic_candidates([Question(np.ones(_DIMENSION, dtype=np.float32), 1)]))
+    found = index.lexical_candidates(["term"], [0], 1)
+    [nearest] = index.semantic_candidates([Question(np.ones(_DIMENSION, dtype=np.float32), 1)])
+    index.without([found.ranking.ids[0]]).lexical_candidates(["term"], [0], 1)
+    shares = [
+        reciprocal_rank_shares(nearest.ids),
+        identifier_shares(found.ranking.ids, identifiers_held(found)).above_zero(),
+    ]
+    best_ranks(nearest.ids, {identifier for identifier, _ in fused(shares)})

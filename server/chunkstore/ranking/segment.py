@@ -6,20 +6,25 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.bm25 import IdWords, id_words
 from chunkstore.domain.chunk import ChunkId
+from chunkstore.domain.compiled import compiled, compiled_briefly_run
 from chunkstore.domain.postings import Postings
 from chunkstore.domain.similarity import Scores, Vector, squared_norms
 from chunkstore.ranking import first_pass
 from chunkstore.ranking.first_pass import Codes
 
 Rows = npt.NDArray[np.int32]
+# All rows of a segment (n,), empty for all of them.
+RowMask = npt.NDArray[np.bool_]
 ValueT = TypeVar("ValueT", bound=np.generic)
+
+_ALL: Final = np.empty(0, dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,18 @@ class IndexedChunk:
     id: ChunkId
     postings: Postings
     embedding: Vector | None
+
+
+class TermPostings(NamedTuple):
+    """The postings of some terms in one segment: term t is in `rows[starts[t]:ends[t]]`, ascending.
+
+    How often is in `frequencies` beside them. Rows of dead chunks are among them.
+    """
+
+    rows: Rows
+    frequencies: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -126,11 +143,10 @@ class Segment:
         """The `squared_norms` of the vectors (e,)."""
         return squared_norms(self.vectors)
 
-    def vectors_of(self, allowed: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
-        """Which vectors (e,) are of `allowed` rows (n,), or of live ones where that is None; None for all."""
-        if allowed is not None:
-            return allowed[self.vector_rows]
-        return None if self.live_count == self.alive.size else self.alive[self.vector_rows]
+    def vectors_of(self, allowed: RowMask | None) -> RowMask:
+        """Which vectors (e,) are of `allowed` rows (n,), or of live ones where that is None; empty for all."""
+        rows = self.live_rows if allowed is None else allowed
+        return rows[self.vector_rows] if rows.size else _ALL
 
     @cached_property
     def live_count(self) -> int:
@@ -158,17 +174,20 @@ class Segment:
         held[self._rows_of(ids)] = True
         return held & self.alive
 
-    def postings(self, key: int) -> tuple[Rows, npt.NDArray[np.int32]]:
-        """Live rows, ascending, of the chunks that hold the term `key`, and its frequency in each."""
-        place = int(np.searchsorted(self.keys, key))
-        if place == self.keys.size or self.keys[place] != key:
-            return self.rows[:0], self.frequencies[:0]
-        span = slice(int(self.offsets[place]), int(self.offsets[place + 1]))
-        rows, frequencies = self.rows[span], self.frequencies[span]
-        if self.live_count == self.alive.size:
-            return rows, frequencies
-        live = self.alive[rows]
-        return rows[live], frequencies[live]
+    def postings(self, keys: npt.NDArray[np.int64]) -> TermPostings:
+        """The postings of the terms of `keys` (t,); none of a term that no chunk holds."""
+        return TermPostings(self.rows, self.frequencies, *_spans(self.keys, self.offsets, keys))
+
+    def document_frequencies(self, postings: TermPostings) -> npt.NDArray[np.int64]:
+        """How many live chunks hold each term."""
+        if not self.live_rows.size:
+            return postings.ends - postings.starts
+        return _marked(postings.rows, postings.starts, postings.ends, self.alive)
+
+    @property
+    def live_rows(self) -> RowMask:
+        """Which rows (n,) are alive; empty where all are."""
+        return _ALL if self.live_count == self.alive.size else self.alive
 
     @cached_property
     def _id_order(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]]:
@@ -241,3 +260,27 @@ def sorted_stably(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], n
 
 def _joined(arrays: Sequence[npt.NDArray[ValueT]], dtype: type[ValueT]) -> npt.NDArray[ValueT]:
     return np.concatenate(arrays) if arrays else np.empty(0, dtype=dtype)
+
+
+@compiled_briefly_run
+def _spans(
+    keys: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], asked: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    starts, ends = np.zeros(asked.size, np.int64), np.zeros(asked.size, np.int64)
+    for term in range(asked.size):
+        place = np.searchsorted(keys, asked[term])
+        if place < keys.size and keys[place] == asked[term]:
+            starts[term], ends[term] = offsets[place], offsets[place + 1]
+    return starts, ends
+
+
+@compiled
+def _marked(
+    rows: Rows, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """How many rows of each span the mask marks."""
+    counts = np.zeros(starts.size, np.int64)
+    for span in range(starts.size):
+        for place in range(starts[span], ends[span]):
+            counts[span] += mask[rows[place]]
+    return counts

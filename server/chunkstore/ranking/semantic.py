@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from chunkstore.domain.bm25 import contenders
 from chunkstore.domain.similarity import Scores, Vector, cosine_scores
 from chunkstore.ranking.allowed import Allowed
 from chunkstore.ranking.first_pass import Products
@@ -44,13 +43,18 @@ def nearest(segments: Sequence[Segment], questions: Sequence[Question]) -> Itera
     for number, question in enumerate(questions):
         masks = question.allowed or [None] * len(segments)
         found: list[tuple[Rows, Scores]] = []
-        best = np.empty(0, dtype=np.float64)
         for segment, of_segment, mask in zip(segments, products, masks, strict=True):
-            least = float(best.min()) if question.limit and best.size == question.limit else 0.0
+            least = _least([scores for _, scores in found], question.limit)
             found.append(_scored(segment, of_segment[number], question, mask, least, alone=len(questions) == 1))
-            best = np.concatenate([best, found[-1][1]])
-            best = best[contenders(best, question.limit)][: question.limit]
         yield found
+
+
+def _least(scores: Sequence[Scores], limit: int) -> float:
+    """The `limit`-th best of the scores found so far, 0 where there are fewer, which no score is below."""
+    found = sum(map(len, scores))
+    if not 0 < limit <= found:
+        return 0.0
+    return float(np.partition(np.concatenate(scores), found - limit)[found - limit])
 
 
 def _unit(vector: Vector) -> Vector:
@@ -87,7 +91,7 @@ def _contending(
 ) -> Positions:
     """Live vectors, every one that scores `least` among the segment's `limit` nearest included."""
     live = segment.vectors_of(allowed)
-    count = len(segment.vectors) if live is None else int(np.count_nonzero(live))
+    count = int(np.count_nonzero(live)) if live.size else len(segment.vectors)
     if segment.codes and products and 0 < limit < count and count * _SCORE_COST > len(segment.vectors):
-        return segment.codes.candidates(products, limit, None if live is None else ~live, 2.0 * least - 1.0)
-    return np.arange(len(segment.vectors), dtype=np.int32) if live is None else np.flatnonzero(live).astype(np.int32)
+        return segment.codes.candidates(products, limit, live, 2.0 * least - 1.0)
+    return np.flatnonzero(live).astype(np.int32) if live.size else np.arange(count, dtype=np.int32)

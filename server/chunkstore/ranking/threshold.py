@@ -13,6 +13,7 @@ _GROUP: Final = 16
 _BINS: Final = 4096
 
 
+@compiled
 def reached(values: npt.NDArray[np.float32], count: int, above: float) -> float:
     """A value, near the `count`-th best, that at least `count` of `values` (n,) reach; `above` where fewer exceed it.
 
@@ -21,9 +22,29 @@ def reached(values: npt.NDArray[np.float32], count: int, above: float) -> float:
     """
     groups = values.size // _GROUP
     if groups > 4 * count:
-        above = _in_best_bins(values[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0), count, above)
-        values = values[values > above]
-    return _in_best_bins(values, count, above)
+        best = values[:groups].copy()
+        for member in range(1, _GROUP):
+            for group in range(groups):
+                best[group] = max(best[group], values[member * groups + group])
+        above = _in_best_bins(best, count, above)
+    kept = np.empty(values.size, np.float32)
+    size = 0
+    for value in values:
+        # Without a branch, which would mostly be taken wrongly.
+        kept[size] = value
+        size += int(value > above)
+    return _in_best_bins(kept[:size], count, above)
+
+
+@compiled
+def rows_reaching(values: npt.NDArray[np.float32], least: float) -> npt.NDArray[np.int32]:
+    """The places of `values` (n,) that are at least `least`, ascending."""
+    rows = np.empty(values.size, np.int32)
+    size = 0
+    for place in range(values.size):
+        rows[size] = place
+        size += int(values[place] >= least)
+    return rows[:size].copy()
 
 
 @compiled
