@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chunkstore.domain.chunk import ChunkId
-from chunkstore.domain.compiled import compiled, compiled_briefly_run
+from chunkstore.domain.compiled import compiled
 
 Scores = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
@@ -74,7 +74,7 @@ def approximate_scores(
     return scores
 
 
-@compiled_briefly_run
+@compiled
 def chunk_scores(idfs: Scores, lengths: Counts, frequencies: Counts, chunk_count: int, total_length: int) -> Scores:
     """BM25, float64 (n,), of chunks of `lengths` (n,) that hold each term of `idfs` (t,) `frequencies` (n, t) times."""
     scores = np.zeros(lengths.size, np.float64)
@@ -85,8 +85,8 @@ def chunk_scores(idfs: Scores, lengths: Counts, frequencies: Counts, chunk_count
     return scores
 
 
-_length_factor = compiled_briefly_run(length_factors)
-_term_score = compiled_briefly_run(term_scores)
+_length_factor = compiled(length_factors)
+_term_score = compiled(term_scores)
 
 
 @compiled
