@@ -115,6 +115,19 @@ def test_the_order_is_total_and_a_limit_is_a_prefix_of_it(scored: list[tuple[str
     assert ranked == expected[:limit]
 
 
+@pytest.mark.parametrize("count", [11, 12, 13, 24, 25, 48, 49, 97, 2000])
+@pytest.mark.parametrize("distinct_scores", [1, 5, 5000])
+def test_any_number_of_chunks_is_sorted_as_python_sorts(count: int, distinct_scores: int) -> None:
+    """Excludes a merge that loses or repeats rows where runs end, with ids that share their first words."""
+    choice = np.random.default_rng(count)
+    numbers = choice.integers(0, 3, size=(count, 4)).astype(np.uint64)
+    numbers[:, 3] = choice.permutation(count)
+    scores = choice.integers(0, distinct_scores, size=count).astype(np.float64)
+    expected = sorted(range(count), key=lambda row: (-scores[row], numbers[row].tolist()))
+    for limit in (count // 2, count, count + 1):
+        assert rank_chunks(numbers, scores, limit).tolist() == expected[:limit]
+
+
 @given(st.lists(IDS, max_size=20))
 def test_ids_as_numbers_compare_as_the_ids_do(ids: list[str]) -> None:
     numbers = [tuple(row) for row in words(*ids).tolist()]
