@@ -21,8 +21,6 @@ MIN_VECTORS: Final = 1024
 _LEVELS: Final = 127
 # Fewer codes are read in the time that it takes to share them out.
 _LEAST_ROWS: Final = 16_384
-# Few enough for a core's own cache.
-_ROWS_AT_ONCE: Final = 256
 # Room for the rounding of the bounds themselves, in float32.
 _SLACK: Final = 4e-6
 _STRETCH: Final = 1.001
@@ -50,17 +48,8 @@ class Codes:
     """
 
     def __init__(self, vectors: npt.NDArray[np.float32], squared_norms: Scores) -> None:
-        count, dimension = vectors.shape
-        inverse_norms = (1.0 / np.sqrt(squared_norms)).astype(np.float32)
-        codes = np.empty((count, dimension), dtype=np.int8)
-        # Of a vector divided by its norm: the value of a code's unit, and the norm of what the codes leave out.
-        self._units = np.empty(count, dtype=np.float32)
-        self._errors = np.empty(count, dtype=np.float32)
-        for start in range(0, count, _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            unit_vectors = vectors[rows] * inverse_norms[rows, np.newaxis]
-            codes[rows], self._units[rows], self._errors[rows] = _coded(unit_vectors)
-        self._packed = [numkong.dots_pack(codes[part], dtype="int8") for part in parts(count, _LEAST_ROWS)]
+        codes, self._units, self._errors = _coded(vectors, (1.0 / np.sqrt(squared_norms)).astype(np.float32))
+        self._packed = [numkong.dots_pack(codes[part], dtype="int8") for part in parts(len(vectors), _LEAST_ROWS)]
 
     @property
     def size(self) -> int:
@@ -138,20 +127,31 @@ def _twice_coded(unit: Vector) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.flo
 
     A second row costs the kernel next to nothing, and a vector's bound is then as good as that of its own codes.
     """
-    codes, units, _ = _coded(unit[np.newaxis])
-    rest = unit[np.newaxis] - codes * units[:, np.newaxis]
-    if not rest.any():
-        return np.concatenate([codes, codes]), np.array([units[0], 0.0], dtype=np.float32), np.float32(_SLACK)
-    finer, finer_units, [error] = _coded(rest)
+    once = np.ones(1, dtype=np.float32)
+    codes, units, _ = _coded(unit[np.newaxis], once)
+    finer, finer_units, [error] = _coded(unit[np.newaxis] - codes * units[:, np.newaxis], once)
     return np.concatenate([codes, finer]), np.concatenate([units, finer_units]), error
 
 
+@compiled
 def _coded(
-    unit_vectors: npt.NDArray[np.float32],
+    vectors: npt.NDArray[np.float32], factors: npt.NDArray[np.float32]
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Codes (n, d) of unit vectors, the value of each one's code unit (n,), and a bound of what they leave out (n,)."""
-    units = np.abs(unit_vectors).max(axis=1) / np.float32(_LEVELS)
-    codes = np.rint(unit_vectors / units[:, np.newaxis])
-    rest = unit_vectors - codes * units[:, np.newaxis]
-    errors = np.sqrt(np.einsum("ij,ij->i", rest, rest)) * np.float32(_STRETCH) + np.float32(_SLACK)
-    return codes.astype(np.int8), units, errors
+    """Codes (n, d) of vectors times their factors (n,), each one's code unit (n,), and a bound of what is left out."""
+    codes = np.zeros(vectors.shape, np.int8)
+    units, errors = np.zeros(len(vectors), np.float32), np.full(len(vectors), _SLACK, np.float32)
+    for row in range(len(vectors)):
+        largest = np.float32(0.0)
+        for column in range(vectors.shape[1]):
+            largest = max(largest, abs(vectors[row, column] * factors[row]))
+        units[row] = largest / np.float32(_LEVELS)
+        if not units[row] > 0.0:
+            continue
+        left_out = 0.0
+        for column in range(vectors.shape[1]):
+            value = vectors[row, column] * factors[row]
+            code = np.rint(value / units[row])
+            codes[row, column] = np.int8(code)
+            left_out += np.float64(value - code * units[row]) ** 2
+        errors[row] = np.float32(np.sqrt(left_out)) * np.float32(_STRETCH) + np.float32(_SLACK)
+    return codes, units, errors
