@@ -212,7 +212,6 @@ _endings: st.SearchStrategy[list[Operation]] = st.tuples(_rows(_source_ids, fewe
 @settings(
     max_examples=EXAMPLES,
     derandomize=True,
-    deadline=None,
     database=None,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -58,7 +58,7 @@ def by_the_domain(where: Filter, chunks: list[Chunk]) -> list[int]:
     return [n for n, (source, value) in enumerate(chunks) if where.meets(source, frozen_metadata(value))]
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+@settings(max_examples=600, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 @given(
     where=filters,
     chunks=st.lists(st.tuples(st.sampled_from(SOURCES), metadata_objects), min_size=6, max_size=20),

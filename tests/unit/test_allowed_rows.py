@@ -54,7 +54,7 @@ def _index(choice: np.random.Generator, count: int) -> CorpusIndex:
     return index.warmed()
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(st.integers(0, 2**32), st.integers(1, 90), st.floats(0, 1), st.integers(0, 30))
 def test_ranks_what_is_left_as_among_all(seed: int, count: int, share: float, limit: int) -> None:
     choice = np.random.default_rng(seed)

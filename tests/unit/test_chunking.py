@@ -59,7 +59,7 @@ TEXTS = st.one_of(
 SIZES = st.integers(1, 60).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size - 1)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=TEXTS, sizes=SIZES, document_format=st.sampled_from(CUT))
 @example(text="\r\n" * 9 + "a", sizes=(1, 0), document_format=DocumentFormat.PLAIN_TEXT)
 @example(text="😀" * 40, sizes=(7, 3), document_format=DocumentFormat.MARKDOWN)
@@ -88,7 +88,6 @@ def test_spans_are_exact_bounded_ordered_and_cover_the_text(
     assert TextChunker(*sizes).split(text, document_format) == passages
 
 
-@settings(deadline=None)
 @given(text=TEXTS, sizes=SIZES)
 def test_a_passage_is_kept_whole(text: str, sizes: tuple[int, int]) -> None:
     passages = TextChunker(*sizes).split(text, DocumentFormat.PASSAGE)

@@ -40,7 +40,7 @@ def statistics(chunk_count: int, total_length: int, **frequencies: int) -> Corpu
 
 
 @given(st.lists(texts, min_size=1, max_size=8, unique=True), texts)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_shares_in_their_order_are_the_stores_score_to_the_bit(corpus: list[str], query: str) -> None:
     """Excludes a formula of its own, another order, and a length or a frequency other than the ranking's."""
     chunks = [StoredChunk(f"source {n}", text, 0, 0, len(text)) for n, text in enumerate(corpus)]

@@ -74,7 +74,7 @@ def _index(vectors: npt.NDArray[np.float32], *cuts: int) -> tuple[CorpusIndex, l
     return CorpusIndex(DIMENSION, segments, len(chunks), 0, len(chunks)), ids
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(
     st.sampled_from(FAMILIES),
     st.sampled_from(FAMILIES),

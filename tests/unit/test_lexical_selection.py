@@ -79,7 +79,7 @@ def corpora(draw: st.DrawFn) -> tuple[list[list[IndexedChunk]], list[int], int, 
     return [part for part in parts if part], keys, draw(st.sampled_from([1, 2, 5, 30, 1000])), removed
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(corpora())
 def test_the_best_are_those_of_the_formula_to_the_bit(
     corpus: tuple[list[list[IndexedChunk]], list[int], int, set[int]],

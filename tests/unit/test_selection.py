@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkstore.adapters.memory.store import InMemoryChunkStore, MemorySnapshot
@@ -125,7 +125,6 @@ def described(hits: Sequence[ScoredChunk]) -> list[Any]:
     return [(hit.chunk.id, hit.score, hit.semantic, hit.lexical, hit.identifier) for hit in hits]
 
 
-@settings(deadline=None)
 @given(_numbers, st.integers(1, 70), st.integers(0, 30), st.sampled_from([None, 1, 2, 5]))
 def test_the_top_k_begin_the_top_of_more(randomly: random.Random, k: int, n: int, cap: int | None) -> None:
     """Excludes a depth, or a cap, that depends on how many are asked for."""
@@ -141,7 +140,6 @@ def test_the_top_k_begin_the_top_of_more(randomly: random.Random, k: int, n: int
     asyncio.run(run())
 
 
-@settings(deadline=None)
 @given(_numbers, st.integers(1, 6))
 def test_a_cap_passes_over_and_changes_nothing_else(randomly: random.Random, cap: int) -> None:
     """Excludes ranks and scores of a ranking that has been thinned out."""
@@ -158,7 +156,6 @@ def test_a_cap_passes_over_and_changes_nothing_else(randomly: random.Random, cap
     asyncio.run(run())
 
 
-@settings(deadline=None)
 @given(_numbers, st.sampled_from([None, 1, 3]))
 def test_pages_one_after_the_other_are_the_answer(randomly: random.Random, cap: int | None) -> None:
     """Excludes what is skipped, repeated or reordered between pages, and an end that is told too early or late."""
@@ -193,7 +190,6 @@ async def test_pages_go_on_to_the_depth_of_the_channels() -> None:
     assert lengths == [2, 2, 2]
 
 
-@settings(deadline=None)
 @given(_numbers, st.integers(0, 4), st.integers(0, 4), st.integers(1, 10))
 def test_contexts_are_what_stands_around_the_hits(randomly: random.Random, before: int, after: int, k: int) -> None:
     """Against marking places in each document; what the filter leaves out is in no context, and ends one."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chunkstore.ranking.threshold import reached
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.floats(-3.5, 60.0, width=32), max_size=400),
     st.integers(1, 40),

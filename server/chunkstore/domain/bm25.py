@@ -89,44 +89,45 @@ _length_factor = compiled(length_factors)
 _term_score = compiled(term_scores)
 
 
-@compiled
 def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp]:
     """Positions of the best `limit` chunks: score descending, ties by id ascending.
 
     `ids` (n, 4) holds the 32 id bytes as four big-endian numbers, `scores` (n,) float64. Fewer than `limit` where n
     is smaller; none for limit 0.
     """
-    kept = _contenders(scores, limit)
-    order = np.arange(kept.size)
-    merged = np.empty(kept.size, np.intp)
-    words, values = ids[kept], scores[kept]
-    for start in range(0, kept.size, _RUN):
-        for place in range(start + 1, min(start + _RUN, kept.size)):
+    return _sorted(ids, scores, contenders(scores, limit))[: max(limit, 0)]
+
+
+def contenders(scores: Scores, limit: int) -> npt.NDArray[np.intp]:
+    """Positions, ascending, of the scores that reach the `limit`-th best: those among which ids may have to decide."""
+    if limit >= len(scores):
+        return np.arange(len(scores))
+    if limit <= 0:
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+
+
+@compiled
+def _sorted(ids: IdWords, scores: Scores, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The positions, by score descending and id ascending; sorts by merging."""
+    order, merged = positions.copy(), np.empty(positions.size, np.intp)
+    for start in range(0, order.size, _RUN):
+        for place in range(start + 1, min(start + _RUN, order.size)):
             taken, free = order[place], place
             while free > start and (
-                values[taken] > values[order[free - 1]]
-                or (values[taken] == values[order[free - 1]] and _is_less(words, taken, order[free - 1]))
+                scores[taken] > scores[order[free - 1]]
+                or (scores[taken] == scores[order[free - 1]] and _is_less(ids, taken, order[free - 1]))
             ):
                 order[free] = order[free - 1]
                 free -= 1
             order[free] = taken
     width = _RUN
-    while width < kept.size:
-        for start in range(0, kept.size, 2 * width):
-            _merge(values, words, order, merged, start, width)
+    while width < order.size:
+        for start in range(0, order.size, 2 * width):
+            _merge(scores, ids, order, merged, start, width)
         order, merged = merged, order
         width *= 2
-    return kept[order[:limit]]
-
-
-@compiled
-def _contenders(scores: Scores, limit: int) -> npt.NDArray[np.intp]:
-    """Positions, ascending, of the scores that reach the `limit`-th best: those among which ids may have to decide."""
-    if limit >= scores.size:
-        return np.arange(scores.size)
-    if limit <= 0:
-        return np.empty(0, np.intp)
-    return np.flatnonzero(scores >= np.partition(scores, scores.size - limit)[scores.size - limit])
+    return order
 
 
 @compiled

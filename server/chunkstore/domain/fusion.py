@@ -13,7 +13,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from chunkstore.domain.bm25 import Counts
+from chunkstore.domain.bm25 import Counts, contenders
 from chunkstore.domain.compiled import compiled_briefly_run
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.ranked_ids import joined, numbered, places_of, taken
@@ -120,8 +120,9 @@ def fused(shares: Sequence[Shares[IdT]], limit: int | None = None) -> list[tuple
     numbers, first = numbered(ids)
     values = np.concatenate([channel.values for channel in shares]) if shares else np.empty(0)
     ends = np.cumsum([len(channel.ids) for channel in shares], dtype=np.intp)
-    best, scores = _best_sums(numbers, values, ends, first.size, first.size if limit is None else limit)
-    found = zip(taken(ids, first[best]), scores.tolist(), strict=True)
+    sums = _sums(numbers, values, ends, first.size)
+    best = contenders(sums, first.size if limit is None else limit)
+    found = zip(taken(ids, first[best]), sums[best].tolist(), strict=True)
     return sorted(found, key=lambda item: (-item[1], str(item[0]).lower(), str(item[0])))[:limit]
 
 
@@ -137,14 +138,10 @@ def _proportional(scores: npt.NDArray[np.float64], weight: float) -> npt.NDArray
 
 
 @compiled_briefly_run
-def _best_sums(
-    numbers: npt.NDArray[np.intp],
-    values: npt.NDArray[np.float64],
-    ends: npt.NDArray[np.intp],
-    count: int,
-    limit: int,
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-    """The numbers below `count` whose sums are among the best `limit`, more where the last ones tie, and these sums.
+def _sums(
+    numbers: npt.NDArray[np.intp], values: npt.NDArray[np.float64], ends: npt.NDArray[np.intp], count: int
+) -> npt.NDArray[np.float64]:
+    """What the channels give together to each number below `count`.
 
     Channel after channel, up to `ends`, gives `values` to `numbers`, and nothing to one that it repeats.
     """
@@ -158,12 +155,7 @@ def _best_sums(
                 given_by[number] = channel
                 sums[number] += values[place]
         start = ends[channel]
-    if limit >= count:
-        return np.arange(count), sums
-    if limit <= 0:
-        return np.empty(0, np.intp), np.empty(0, np.float64)
-    best = np.flatnonzero(sums >= np.partition(sums, count - limit)[count - limit])
-    return best, sums[best]
+    return sums
 
 
 @compiled_briefly_run

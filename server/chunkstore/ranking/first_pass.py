@@ -152,6 +152,7 @@ def _coded(
             value = vectors[row, column] * factors[row]
             code = np.rint(value / units[row])
             codes[row, column] = np.int8(code)
-            left_out += np.float64(value - code * units[row]) ** 2
+            rest = np.float64(value - code * units[row])
+            left_out += rest * rest
         errors[row] = np.float32(np.sqrt(left_out)) * np.float32(_STRETCH) + np.float32(_SLACK)
     return codes, units, errors

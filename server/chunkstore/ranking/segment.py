@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from chunkstore.domain.bm25 import IdWords, id_words
 from chunkstore.domain.chunk import ChunkId
-from chunkstore.domain.compiled import compiled, compiled_briefly_run
+from chunkstore.domain.compiled import compiled
 from chunkstore.domain.postings import Postings
 from chunkstore.domain.similarity import Scores, Vector, squared_norms
 from chunkstore.ranking import first_pass
@@ -176,7 +176,9 @@ class Segment:
 
     def postings(self, keys: npt.NDArray[np.int64]) -> TermPostings:
         """The postings of the terms of `keys` (t,); none of a term that no chunk holds."""
-        return TermPostings(self.rows, self.frequencies, *_spans(self.keys, self.offsets, keys))
+        starts = self.offsets[np.searchsorted(self.keys, keys, "left")]
+        ends = self.offsets[np.searchsorted(self.keys, keys, "right")]
+        return TermPostings(self.rows, self.frequencies, starts, ends)
 
     def document_frequencies(self, postings: TermPostings) -> npt.NDArray[np.int64]:
         """How many live chunks hold each term."""
@@ -260,18 +262,6 @@ def sorted_stably(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], n
 
 def _joined(arrays: Sequence[npt.NDArray[ValueT]], dtype: type[ValueT]) -> npt.NDArray[ValueT]:
     return np.concatenate(arrays) if arrays else np.empty(0, dtype=dtype)
-
-
-@compiled_briefly_run
-def _spans(
-    keys: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], asked: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    starts, ends = np.zeros(asked.size, np.int64), np.zeros(asked.size, np.int64)
-    for term in range(asked.size):
-        place = np.searchsorted(keys, asked[term])
-        if place < keys.size and keys[place] == asked[term]:
-            starts[term], ends[term] = offsets[place], offsets[place + 1]
-    return starts, ends
 
 
 @compiled
