@@ -95,7 +95,7 @@ def rank_chunks(ids: IdWords, scores: Scores, limit: int) -> npt.NDArray[np.intp
     `ids` (n, 4) holds the 32 id bytes as four big-endian numbers, `scores` (n,) float64. Fewer than `limit` where n
     is smaller; none for limit 0.
     """
-    return _sorted(ids, scores, contenders(scores, limit))[: max(limit, 0)]
+    return _sorted(ids, scores, contenders(scores, limit))[:limit]
 
 
 def contenders(scores: Scores, limit: int) -> npt.NDArray[np.intp]:
