@@ -7,7 +7,6 @@ from 0.0, where an id that a channel lacks gets nothing from it: so the shares a
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from functools import cache
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -62,7 +61,7 @@ def reciprocal_rank_shares(ranking: Sequence[IdT]) -> Shares[IdT]:
 
     Source: Cormack, Clarke and Buettcher, Reciprocal Rank Fusion (SIGIR 2009).
     """
-    return Shares(ranking, _reciprocals(len(ranking)))
+    return Shares(ranking, 1.0 / (RRF_K + np.arange(1.0, len(ranking) + 1.0)))
 
 
 def weighted_shares(
@@ -166,10 +165,3 @@ def _counts_of(frequencies: Counts, columns: npt.NDArray[np.intp]) -> npt.NDArra
         for column in columns:
             counts[row] += frequencies[row, column] > 0
     return counts
-
-
-@cache
-def _reciprocals(count: int) -> npt.NDArray[np.float64]:
-    shares = 1.0 / (RRF_K + np.arange(1.0, count + 1.0))
-    shares.flags.writeable = False
-    return shares

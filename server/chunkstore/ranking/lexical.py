@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from chunkstore.domain.bm25 import Counts, Scores, approximate_scores
 from chunkstore.domain.compiled import compiled
-from chunkstore.ranking.segment import Rows, TermPostings
+from chunkstore.ranking.segment import RowMask, Rows, TermPostings
 from chunkstore.ranking.threshold import reached, rows_reaching
 
 # Wider than the rounding of a float32 sum over any number of terms that a query may have.
@@ -18,7 +18,7 @@ _ABOVE_ZERO: Final = float(np.nextafter(np.float32(0.0), np.float32(1.0)))
 
 
 def contending(
-    postings: TermPostings, idfs: Scores, factors: npt.NDArray[np.float32], allowed: npt.NDArray[np.bool_], limit: int
+    postings: TermPostings, idfs: Scores, factors: npt.NDArray[np.float32], allowed: RowMask, limit: int
 ) -> Rows:
     """Rows, ascending, that hold a term, every one among the best `limit` of them by BM25 included; `limit` above 0.
 

@@ -20,7 +20,7 @@ from chunkstore.ranking import first_pass
 from chunkstore.ranking.first_pass import Codes
 
 Rows = npt.NDArray[np.int32]
-# All rows of a segment (n,), empty for all of them.
+# Marks rows of a segment (n,); empty for all of them.
 RowMask = npt.NDArray[np.bool_]
 ValueT = TypeVar("ValueT", bound=np.generic)
 
