@@ -18,10 +18,16 @@ class DocumentFormat(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a document: `text` is the document's characters from `start_char` on, in code points."""
+    """A piece of a document: `text` is the document's characters from `start_char` on, in code points.
+
+    `headings` are those above it that are not in its text, the outermost first, without their marks. `table_header` is
+    the header row of the table that it begins within; empty where it does not, or holds that row itself.
+    """
 
     start_char: int
     text: str
+    headings: tuple[str, ...] = ()
+    table_header: str = ""
 
 
 class Chunker(Protocol):
