@@ -16,7 +16,7 @@ from typing import Any
 PAGE = Path(__file__).parent.parent / "docs" / "quality.md"
 BEGIN, END = "<!-- figures: written by `make quality` -->\n", "<!-- end of figures -->\n"
 ANALYZERS = ("english", "standard")
-MODES = ("lexical", "semantic", "hybrid", "weighted_sum")
+MODES = ("lexical", "semantic", "reciprocal_rank", "weighted_sum")
 TITLES = {"ndcg@10": "nDCG@10", "mrr": "Mean reciprocal rank", "recall@100": "Recall@100"}
 
 Report = dict[str, Any]

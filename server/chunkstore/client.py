@@ -99,7 +99,7 @@ class ChunkstoreClient:
         query: str,
         *,
         k: int | None = None,
-        mode: RetrievalMode.ValueType = retrieval_service_pb2.RETRIEVAL_MODE_HYBRID,
+        mode: RetrievalMode.ValueType = retrieval_service_pb2.RETRIEVAL_MODE_UNSPECIFIED,
         include_embeddings: bool = False,
         where: Filter | None = None,
         fusion: Fusion | None = None,
@@ -110,10 +110,12 @@ class ChunkstoreClient:
         neighbors_after: int = 0,
         max_per_source: int | None = None,
         page_token: str = "",
+        channels: Sequence[Channel.ValueType] = (),
     ) -> RetrieveChunksResponse:
         """The k best chunks for `query` of those that meet `where`, and how the answer came about.
 
-        Without `fusion`, by reciprocal rank; with `explain`, each hit carries its explanation. Each channel may take
+        Without `fusion`, by the server's own; `channels` are asked in place of a mode. With `explain`, each hit carries
+        its explanation. Each channel may take
         `channel_timeout` seconds, None: the server's own; one of `require` that does not answer is an error instead of
         a partial answer. At most `max_per_source` of one source, and with each so many of its neighbors, in `contexts`.
         A `page_token` goes on where the answer that gave it ended. Raises ServiceError.
@@ -133,6 +135,7 @@ class ChunkstoreClient:
             neighbors_after=neighbors_after,
             max_per_source=max_per_source,
             page_token=page_token,
+            channels=channels,
         )
         return self._call(retrieval_service_pb2_grpc.RetrievalServiceStub(self._channel).RetrieveChunks, request)
 

@@ -13,6 +13,7 @@ from tests.compliance.wire import Api, refusal
 
 from chunkstore.v1 import retrieval_service_pb2 as pb
 from chunkstore.v1.retrieval_service_pb2 import Fusion, RetrieveChunksRequest, RetrieveChunksResponse
+from chunkstore.v1.store_service_pb2 import GetStoreInfoRequest
 
 RANKS = pb.FUSION_METHOD_RECIPROCAL_RANK
 SUM = pb.FUSION_METHOD_WEIGHTED_SUM
@@ -50,10 +51,28 @@ def test_the_shares_account_for_the_score_to_the_bit(api: Api, fusion: Fusion) -
     assert answer.chunks[0].identifier_share == 2.0
 
 
-def test_an_unset_fusion_is_by_rank(api: Api) -> None:
+def test_an_unset_fusion_is_the_one_that_the_server_tells(api: Api) -> None:
     api.upsert(*CORPUS)
-    assert ask(api).chunks == ask(api, fusion=Fusion(method=RANKS)).chunks
-    assert ask(api).chunks != ask(api, fusion=Fusion(method=SUM)).chunks
+    assert api.store.GetStoreInfo(GetStoreInfoRequest()).fusion_method == SUM
+    assert ask(api).chunks == ask(api, fusion=Fusion(method=SUM)).chunks == ask(api, fusion=Fusion()).chunks
+    assert ask(api).chunks != ask(api, fusion=Fusion(method=RANKS)).chunks
+
+
+def test_a_weight_alone_is_for_the_servers_own_fusion(api: Api) -> None:
+    api.upsert(*CORPUS)
+    weighted = ask(api, fusion=Fusion(semantic_weight=0.9))
+    assert weighted.chunks == ask(api, fusion=Fusion(method=SUM, semantic_weight=0.9)).chunks
+
+
+def test_channels_are_asked_by_name(api: Api) -> None:
+    api.upsert(*CORPUS, chunk("held", "alpha BX-7741"))
+    without = ask(api, "alpha BX-7741", channels=[pb.CHANNEL_LEXICAL, pb.CHANNEL_SEMANTIC, pb.CHANNEL_LEXICAL])
+    reports = [report.status for report in without.channels]
+    assert reports == [pb.CHANNEL_STATUS_ANSWERED] * 2 + [pb.CHANNEL_STATUS_NOT_REQUESTED]
+    assert all(not scored.HasField("identifier_share") for scored in without.chunks)
+    every = [pb.CHANNEL_SEMANTIC, pb.CHANNEL_LEXICAL, pb.CHANNEL_IDENTIFIER]
+    assert ask(api, "alpha BX-7741", channels=every).chunks == ask(api, "alpha BX-7741").chunks
+    assert ask(api, channels=[pb.CHANNEL_SEMANTIC]).chunks == ask(api, mode=pb.RETRIEVAL_MODE_SEMANTIC).chunks
 
 
 def test_the_weight_moves_the_sum_from_one_channel_to_the_other(api: Api) -> None:
@@ -80,9 +99,14 @@ def test_a_weight_out_of_bounds_is_refused(api: Api, weight: float) -> None:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"fusion": Fusion(semantic_weight=0.5)}, "fusion.semantic_weight"),
+        ({"fusion": Fusion(method=RANKS, semantic_weight=0.5)}, "fusion.semantic_weight"),
         ({"fusion": Fusion(method=9)}, "fusion.method"),  # type: ignore[arg-type]
         ({"require": [pb.CHANNEL_LEXICAL, pb.CHANNEL_UNSPECIFIED]}, "require[1]"),
+        ({"channels": [pb.CHANNEL_IDENTIFIER]}, "channels"),
+        ({"channels": [pb.CHANNEL_LEXICAL, pb.CHANNEL_UNSPECIFIED]}, "channels[1]"),
+        ({"channels": [9]}, "channels[0]"),
+        ({"channels": [pb.CHANNEL_LEXICAL], "mode": pb.RETRIEVAL_MODE_LEXICAL}, "channels"),
+        ({"channels": [pb.CHANNEL_LEXICAL], "require": [pb.CHANNEL_SEMANTIC]}, "require[0]"),
         ({"require": [9]}, "require[0]"),
         ({"require": [pb.CHANNEL_IDENTIFIER]}, "require[0]"),
         ({"require": [pb.CHANNEL_SEMANTIC], "mode": pb.RETRIEVAL_MODE_LEXICAL}, "require[0]"),

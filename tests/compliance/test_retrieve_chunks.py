@@ -15,7 +15,9 @@ from tests.compliance.wire import Api, refusal
 from chunkstore.v1 import retrieval_service_pb2 as pb
 from chunkstore.v1.chunk_pb2 import Chunk, Vector
 from chunkstore.v1.retrieval_service_pb2 import (
+    FUSION_METHOD_RECIPROCAL_RANK,
     ChannelReport,
+    Fusion,
     RetrievalMode,
     RetrieveChunksRequest,
     RetrieveChunksResponse,
@@ -46,7 +48,8 @@ def retrieve(
     include_embeddings: bool = False,
     vector: Sequence[float] | None = None,
 ) -> RetrieveChunksResponse:
-    request = RetrieveChunksRequest(query=query, k=k, mode=mode, include_embeddings=include_embeddings)
+    by_rank = Fusion(method=FUSION_METHOD_RECIPROCAL_RANK)
+    request = RetrieveChunksRequest(query=query, k=k, mode=mode, include_embeddings=include_embeddings, fusion=by_rank)
     if vector is not None:
         request.query_vector.CopyFrom(Vector(values=vector))
     return api.retrieval.RetrieveChunks(request)

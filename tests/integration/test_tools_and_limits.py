@@ -266,20 +266,20 @@ class TestEval:
         assert (report["collection"], report["store"], report["queries"]) == ("my collection", "memory", 1)
         ideal = 1 + 1 / math.log2(3)
         assert report["results"]["lexical"] == {"ndcg@10": pytest.approx(1 / ideal), "mrr": 1.0, "recall@100": 0.5}
-        assert set(report["results"]) == {"lexical", "semantic", "hybrid", "weighted_sum"}
+        assert set(report["results"]) == {"lexical", "semantic", "reciprocal_rank", "weighted_sum"}
         assert report["intervals"]["lexical"]["mrr"] == [1.0, 1.0]
         assert report["judged_documents_missing"] == 1
         assert [(one["first"], one["second"]) for one in report["comparisons"]] == [
             ("semantic", "lexical"),
-            ("hybrid", "lexical"),
+            ("reciprocal_rank", "lexical"),
             ("weighted_sum", "lexical"),
-            ("hybrid", "semantic"),
+            ("reciprocal_rank", "semantic"),
             ("weighted_sum", "semantic"),
-            ("weighted_sum", "hybrid"),
+            ("weighted_sum", "reciprocal_rank"),
         ]
         assert report["identifiers"]["queries"] == 1
         mrr = report["identifiers"]["mrr"]
-        assert (mrr["lexical"], mrr["hybrid"], mrr["weighted_sum"]) == (1.0, 1.0, 1.0)
+        assert (mrr["lexical"], mrr["reciprocal_rank"], mrr["weighted_sum"]) == (1.0, 1.0, 1.0)
 
     def test_it_writes_each_querys_figures_and_a_drawing(self, folder: Path, tmp_path: Path) -> None:
         table, drawing = tmp_path / "queries.csv", tmp_path / "figures.svg"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chunkstore.domain.chunk import MAX_OFFSET
 from chunkstore.domain.errors import InvalidFieldError
-from chunkstore.domain.results import Channel, PageStart, RankingBasis
+from chunkstore.domain.results import Channel, FusionMethod, PageStart, RankingBasis
 from chunkstore.domain.text import TenantId
 from chunkstore.service.paging import page_token
 from chunkstore.service.ranked_pages import RankedPages
@@ -25,7 +25,7 @@ _bases = st.builds(RankingBasis, st.integers(0, 2**63 - 1), _channels, st.sample
 
 
 def pages(request: RetrieveChunksRequest = REQUEST, tenant: str = TENANT, depth: int = 900) -> RankedPages:
-    return RankedPages(request, TenantId(tenant), depth)
+    return RankedPages(request, TenantId(tenant), depth, FusionMethod.WEIGHTED_SUM)
 
 
 @given(st.builds(PageStart, st.integers(0, MAX_OFFSET), _bases))
@@ -64,7 +64,7 @@ def test_every_field_of_a_request_is_of_the_ranking_unless_it_is_known_not_to_be
     for field in RetrieveChunksRequest.DESCRIPTOR.fields:
         request = RetrieveChunksRequest()
         if field.is_repeated:
-            request.require.append(CHANNEL_LEXICAL)
+            getattr(request, field.name).append(CHANNEL_LEXICAL)
         elif field.message_type is not None:
             getattr(request, field.name).SetInParent()
         else:

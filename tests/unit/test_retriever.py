@@ -42,14 +42,15 @@ from chunkstore.domain.results import (
     FusionMethod,
     LexicalCandidates,
     Ranking,
-    RetrievalMode,
 )
 from chunkstore.domain.similarity import Vector, checked_vector
 from chunkstore.domain.text import TenantId
 from chunkstore.ports.chunk_store import CorpusSnapshot
 
 TENANT = TenantId("tenant")
-HYBRID, SEMANTIC, LEXICAL = RetrievalMode.HYBRID, RetrievalMode.SEMANTIC, RetrievalMode.LEXICAL
+HYBRID, SEMANTIC = frozenset(Channel), frozenset({Channel.SEMANTIC})
+LEXICAL = frozenset({Channel.LEXICAL, Channel.IDENTIFIER})
+BY_RANK = Fusion(FusionMethod.RECIPROCAL_RANK)
 EAST = checked_vector([1.0, 0.0], "vector")
 NORTH = checked_vector([0.0, 1.0], "vector")
 
@@ -177,7 +178,7 @@ async def ask(
     retriever: ChunkRetriever, text: str, *, k: int = 10, with_embeddings: bool = False, **options: Any
 ) -> ChunkRetrievalResult:
     return await retriever.retrieve_chunks(
-        Query(text, **options), TENANT, Selection(k, with_embeddings=with_embeddings)
+        Query(text, **{"fusion": BY_RANK, **options}), TENANT, Selection(k, with_embeddings=with_embeddings)
     )
 
 
@@ -207,12 +208,12 @@ class TestGuards:
         assert store.calls == []
 
     @pytest.mark.parametrize("query", ["", " ", "\r\n\t\u00a0", "\u3000"])
-    @pytest.mark.parametrize("mode", list(RetrievalMode))
+    @pytest.mark.parametrize("channels", [HYBRID, SEMANTIC, LEXICAL])
     async def test_a_blank_query_makes_no_call(
-        self, retriever: ChunkRetriever, store: SpyStore, query: str, mode: RetrievalMode
+        self, retriever: ChunkRetriever, store: SpyStore, query: str, channels: frozenset[Channel]
     ) -> None:
         with pytest.raises(InvalidFieldError) as caught:
-            await ask(retriever, query, mode=mode)
+            await ask(retriever, query, channels=channels)
         assert caught.value.field == "query"
         assert store.calls == []
 
@@ -265,7 +266,8 @@ class TestExplanations:
             return made(pool, tokens)
 
         monkeypatch.setattr(Pool, "explanation", noting)
-        result = await retriever.retrieve_chunks(Query("alpha"), TENANT, Selection(k=2, explain=explain))
+        query = Query("alpha", fusion=BY_RANK)
+        result = await retriever.retrieve_chunks(query, TENANT, Selection(k=2, explain=explain))
         assert sources(result) == ["both", "words"]
         assert explained == ([2, 1] if explain else [])
         assert [hit.explanation is not None for hit in result.chunks] == [explain] * 2
@@ -282,14 +284,14 @@ class TestChannels:
     """Which channels are asked, how deep, and in which order."""
 
     async def test_semantic_mode_asks_its_channel_alone(self, retriever: ChunkRetriever, store: SpyStore) -> None:
-        result = await ask(retriever, "alpha", mode=SEMANTIC)
+        result = await ask(retriever, "alpha", channels=SEMANTIC)
         assert sources(result) == ["near", "both"]
         assert [call[0] for call in store.calls] == ["embed", "snapshot", "semantic", "chunks"]
         assert statuses(result) == ["answered", "not_requested", "not_requested"]
         assert all(scored.lexical is None and scored.identifier is None for scored in result.chunks)
 
     async def test_lexical_mode_never_asks_the_provider(self, retriever: ChunkRetriever, store: SpyStore) -> None:
-        result = await ask(retriever, "alpha", mode=LEXICAL)
+        result = await ask(retriever, "alpha", channels=LEXICAL)
         assert sources(result) == ["words", "both"]
         assert [call[0] for call in store.calls] == ["snapshot", "lexical", "chunks"]
         assert all(scored.semantic is None for scored in result.chunks)
@@ -322,12 +324,12 @@ class TestChannels:
         limits = {call[0]: call[-1] for call in store.calls if call[0] in {"semantic", "lexical"}}
         assert limits == {"semantic": 80, "lexical": 80}
 
-    @pytest.mark.parametrize(("mode", "asked"), [(HYBRID, 1), (SEMANTIC, 1), (LEXICAL, 0)])
+    @pytest.mark.parametrize(("channels", "asked"), [(HYBRID, 1), (SEMANTIC, 1), (LEXICAL, 0)])
     async def test_a_query_s_own_vector_asks_no_provider(
-        self, retriever: ChunkRetriever, store: SpyStore, mode: RetrievalMode, asked: int
+        self, retriever: ChunkRetriever, store: SpyStore, channels: frozenset[Channel], asked: int
     ) -> None:
         """Excludes paying a model for what the caller brings, and a channel that the mode does not ask for."""
-        result = await ask(retriever, "alpha", mode=mode, vector=NORTH)
+        result = await ask(retriever, "alpha", channels=channels, vector=NORTH)
         called = [call[0] for call in store.calls]
         assert (called.count("embed"), called.count("semantic")) == (0, asked)
         scores = {each.chunk.source_id: each.semantic.score for each in result.chunks if each.semantic}
@@ -340,7 +342,7 @@ class TestChannels:
     async def test_the_identifier_channel_asks_for_identifiers_alone(
         self, retriever: ChunkRetriever, store: SpyStore
     ) -> None:
-        result = await ask(retriever, "booking BX-7741", mode=LEXICAL)
+        result = await ask(retriever, "booking BX-7741", channels=LEXICAL)
         asked = [call[1] for call in store.calls if call[0] == "lexical"]
         assert ("bx7741",) in asked
         assert len(asked) == 2
@@ -414,7 +416,7 @@ class TestFailures:
         """Excludes an empty answer that reads as "nothing was found"."""
         provider.answer = answer
         with pytest.raises(RetrievalDegradedError) as caught:
-            await ask(retriever, "alpha", mode=SEMANTIC)
+            await ask(retriever, "alpha", channels=SEMANTIC)
         assert caught.value.missing == ("semantic",)
 
     async def test_without_a_provider_the_channel_is_not_configured(self, store: SpyStore) -> None:
@@ -423,10 +425,10 @@ class TestFailures:
         assert statuses(result) == ["not_configured", "answered", "not_requested"]
         assert report(result, Channel.SEMANTIC).reason == "NO_EMBEDDING_PROVIDER"
         assert result.partial is True
-        lexical = await ask(retriever, "alpha", mode=LEXICAL)
+        lexical = await ask(retriever, "alpha", channels=LEXICAL)
         assert lexical.partial is False
         with pytest.raises(RetrievalDegradedError):
-            await ask(retriever, "alpha", mode=SEMANTIC)
+            await ask(retriever, "alpha", channels=SEMANTIC)
 
     def test_a_result_is_partial_exactly_where_a_requested_channel_is_missing(self) -> None:
         partial = {
@@ -565,14 +567,14 @@ class TestRequire:
         assert (await ask(retriever, "alpha", require=(Channel.LEXICAL,))).partial is True
 
     @pytest.mark.parametrize(
-        ("mode", "channel"),
+        ("channels", "channel"),
         [(LEXICAL, Channel.SEMANTIC), (SEMANTIC, Channel.LEXICAL), (HYBRID, Channel.IDENTIFIER)],
     )
     async def test_a_channel_that_is_not_asked_cannot_be_required(
-        self, retriever: ChunkRetriever, store: SpyStore, mode: RetrievalMode, channel: Channel
+        self, retriever: ChunkRetriever, store: SpyStore, channels: frozenset[Channel], channel: Channel
     ) -> None:
         with pytest.raises(InvalidFieldError) as caught:
-            await ask(retriever, "alpha", mode=mode, require=(channel,))
+            await ask(retriever, "alpha", channels=channels, require=(channel,))
         assert caught.value.field == "require[0]"
         assert store.calls == []
 

@@ -30,11 +30,11 @@ from chunkstore.domain.errors import (
 )
 from chunkstore.domain.filters import Equals, SourceIn
 from chunkstore.domain.results import (
+    Channel,
     ChunkRetrievalResult,
     CorpusCounts,
     FusionMethod,
     PageStart,
-    RetrievalMode,
     ScoredChunk,
 )
 from chunkstore.domain.text import TenantId
@@ -42,7 +42,12 @@ from chunkstore.domain.text import TenantId
 TENANT = TenantId("tenant")
 DIMENSION = 2
 WORDS = ("alpha", "beta", "gamma", "BX-7741")
-FUSIONS = (Fusion(), Fusion(FusionMethod.WEIGHTED_SUM), Fusion(FusionMethod.WEIGHTED_SUM, 0.9))
+LEXICAL = frozenset({Channel.LEXICAL, Channel.IDENTIFIER})
+FUSIONS = (
+    Fusion(FusionMethod.RECIPROCAL_RANK),
+    Fusion(FusionMethod.WEIGHTED_SUM),
+    Fusion(FusionMethod.WEIGHTED_SUM, 0.9),
+)
 FILTERS = (None, SourceIn(frozenset({"s0", "s1", "s2"})), Equals(("even",), bools=frozenset({True})))
 
 _numbers = st.randoms(use_true_random=False)
@@ -108,7 +113,7 @@ def random_chunks(randomly: random.Random) -> list[StoredChunk]:
 def random_query(randomly: random.Random) -> Query:
     return Query(
         " ".join(randomly.sample(WORDS, randomly.randrange(1, 4))),
-        mode=randomly.choice(list(RetrievalMode)),
+        channels=randomly.choice([frozenset(Channel), frozenset({Channel.SEMANTIC}), LEXICAL]),
         fusion=randomly.choice(FUSIONS),
         where=randomly.choice(FILTERS),
     )
@@ -181,7 +186,7 @@ def test_pages_one_after_the_other_are_the_answer(randomly: random.Random, cap: 
 async def test_pages_go_on_to_the_depth_of_the_channels() -> None:
     """Excludes an end at the largest k, where the pool is three times as deep."""
     _, _, retriever = await opened([_chunk("s", f"alpha n{n}", n) for n in range(20)], max_k=2)
-    query = Query("alpha", mode=RetrievalMode.LEXICAL)
+    query = Query("alpha", channels=LEXICAL)
     page = await retriever.retrieve_chunks(query, TENANT, Selection(2))
     lengths = [len(page.chunks)]
     while page.next_page is not None:
@@ -227,7 +232,7 @@ class TestReading:
     async def test_sources_are_read_further_where_one_crowds_the_top(self) -> None:
         crowd = [_chunk("s", f"alpha n{n}", n) for n in range(40)]
         store, _, retriever = await opened([*crowd, _chunk("t", "alpha beta gamma delta epsilon", 0)])
-        query = Query("alpha", mode=RetrievalMode.LEXICAL)
+        query = Query("alpha", channels=LEXICAL)
         answer = await retriever.retrieve_chunks(query, TENANT, Selection(3, max_per_source=1))
         assert [hit.chunk.source_id for hit in answer.chunks] == ["s", "t"]
         assert store.calls == [*(("source_ids", n) for n in (8, 8, 16, 9)), ("chunks", 2, False)]
@@ -235,7 +240,7 @@ class TestReading:
     async def test_vectors_of_neighbours_are_read_where_asked_for(self) -> None:
         east = np.array([1.0, 0.0], dtype=np.float32)
         store, _, retriever = await opened([_chunk("s", "alpha", 0, east), _chunk("s", "beta", 1, east)])
-        query = Query("alpha", mode=RetrievalMode.LEXICAL)
+        query = Query("alpha", channels=LEXICAL)
         for asked in (False, True):
             selection = Selection(1, neighbors_after=1, with_embeddings=asked)
             [context] = (await retriever.retrieve_chunks(query, TENANT, selection)).contexts
@@ -245,7 +250,7 @@ class TestReading:
 
     async def test_an_answer_of_nothing_has_no_context(self) -> None:
         store, _, retriever = await opened([_chunk("s", "alpha", 0)])
-        query = Query("beta", mode=RetrievalMode.LEXICAL)
+        query = Query("beta", channels=LEXICAL)
         answer = await retriever.retrieve_chunks(query, TENANT, Selection(neighbors_before=1, max_per_source=1))
         assert (answer.chunks, answer.contexts, answer.next_page) == ((), (), None)
         assert store.calls == [("chunks", 0, False)]
@@ -308,7 +313,7 @@ class TestWhatPagesHaveInCommon:
         with pytest.raises(RankingChangedError) as caught:
             await retriever.retrieve_chunks(self.QUERY, TENANT, Selection(1, start))
         assert caught.value.channels == ("semantic",)
-        lexical = replace(self.QUERY, mode=RetrievalMode.LEXICAL)
+        lexical = replace(self.QUERY, channels=LEXICAL)
         first = await retriever.retrieve_chunks(lexical, TENANT, Selection(1))
         provider.vector = [0.0, 1.0]
         await retriever.retrieve_chunks(lexical, TENANT, Selection(1, first.next_page))

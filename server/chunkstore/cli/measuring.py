@@ -28,7 +28,7 @@ class Way(NamedTuple):
 WAYS: Final = {
     "lexical": Way(pb.RETRIEVAL_MODE_LEXICAL),
     "semantic": Way(pb.RETRIEVAL_MODE_SEMANTIC),
-    "hybrid": Way(pb.RETRIEVAL_MODE_HYBRID),
+    "reciprocal_rank": Way(pb.RETRIEVAL_MODE_HYBRID, pb.Fusion(method=pb.FUSION_METHOD_RECIPROCAL_RANK)),
     "weighted_sum": Way(pb.RETRIEVAL_MODE_HYBRID, pb.Fusion(method=pb.FUSION_METHOD_WEIGHTED_SUM)),
 }
 IDENTIFIER_QUERIES: Final = 200

@@ -9,6 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from chunkstore.composition.settings import LogLevel, Ranking, Settings, StoreKind
+from chunkstore.domain.results import FusionMethod
 
 DEFAULTS = Settings()
 
@@ -84,6 +85,15 @@ DimensionOption = Annotated[
         help="Width of vectors. Default: the provider's.",
         show_default=False,
         rich_help_panel=_STORE,
+    ),
+]
+ServerFusionOption = Annotated[
+    FusionMethod,
+    typer.Option(
+        "--fusion",
+        envvar="CHUNKSTORE_FUSION",
+        help="How the channels of a query are fused, unless it says.",
+        rich_help_panel=_SERVER,
     ),
 ]
 AddressOption = Annotated[

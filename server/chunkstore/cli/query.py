@@ -18,6 +18,7 @@ from rich.table import Table
 from chunkstore.cli.explanations import print_explained_chunk, print_explained_hits
 from chunkstore.cli.options import JsonOption, ServerAddressOption, TenantOption
 from chunkstore.client import ChunkstoreClient
+from chunkstore.domain.results import FusionMethod
 from chunkstore.v1 import retrieval_service_pb2
 from chunkstore.v1.filter_pb2 import Filter
 from chunkstore.v1.retrieval_service_pb2 import (
@@ -39,13 +40,6 @@ class Mode(StrEnum):
     LEXICAL = "lexical"
 
 
-class FusionName(StrEnum):
-    """How to fuse."""
-
-    RECIPROCAL_RANK = "reciprocal-rank"
-    WEIGHTED_SUM = "weighted-sum"
-
-
 class ChannelName(StrEnum):
     """A channel."""
 
@@ -55,8 +49,9 @@ class ChannelName(StrEnum):
 
 
 FUSIONS = {
-    FusionName.RECIPROCAL_RANK: retrieval_service_pb2.FUSION_METHOD_RECIPROCAL_RANK,
-    FusionName.WEIGHTED_SUM: retrieval_service_pb2.FUSION_METHOD_WEIGHTED_SUM,
+    None: retrieval_service_pb2.FUSION_METHOD_UNSPECIFIED,
+    FusionMethod.RECIPROCAL_RANK: retrieval_service_pb2.FUSION_METHOD_RECIPROCAL_RANK,
+    FusionMethod.WEIGHTED_SUM: retrieval_service_pb2.FUSION_METHOD_WEIGHTED_SUM,
 }
 CHANNELS = {
     ChannelName.SEMANTIC: retrieval_service_pb2.CHANNEL_SEMANTIC,
@@ -75,7 +70,10 @@ FilterOption = Annotated[
     str | None,
     typer.Option("--filter", metavar="JSON", help="Which chunks may be in the answer: a Filter, as JSON."),
 ]
-FusionOption = Annotated[FusionName, typer.Option(help="How to fuse the rankings.")]
+FusionOption = Annotated[
+    FusionMethod | None,
+    typer.Option(help="How to fuse the rankings. Default: the server's own way.", show_default=False),
+]
 WeightOption = Annotated[
     float | None, typer.Option(help="Weight of the semantic channel in the weighted sum, from 0 to 1.")
 ]
@@ -88,7 +86,7 @@ def query(
     k: Annotated[int, typer.Option("-k", help="How many chunks.")] = 10,
     mode: ModeOption = Mode.HYBRID,
     where: FilterOption = None,
-    fusion: FusionOption = FusionName.RECIPROCAL_RANK,
+    fusion: FusionOption = None,
     semantic_weight: WeightOption = None,
     require: Annotated[list[ChannelName] | None, typer.Option(help="A channel that must have answered.")] = None,
     channel_timeout: Annotated[float | None, typer.Option(help="Seconds that each channel may take.")] = None,
@@ -123,7 +121,7 @@ def explain(
     tenant: TenantOption = "default",
     mode: ModeOption = Mode.HYBRID,
     where: FilterOption = None,
-    fusion: FusionOption = FusionName.RECIPROCAL_RANK,
+    fusion: FusionOption = None,
     semantic_weight: WeightOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from chunkstore.domain.analysis import Analyzer
 from chunkstore.domain.errors import InvalidFieldError
 from chunkstore.domain.filters import Filter
 from chunkstore.domain.fusion import SEMANTIC_WEIGHT
-from chunkstore.domain.results import Channel, FusionMethod, RetrievalMode
+from chunkstore.domain.results import Channel, FusionMethod
 from chunkstore.domain.similarity import Vector
 from chunkstore.domain.text import checked_text
 
+DEFAULT_FUSION: Final = FusionMethod.WEIGHTED_SUM
 MAX_QUERY_BYTES: Final = 32 * 1024
 # Seconds that each channel may take, embedding included.
 DEFAULT_CHANNEL_TIMEOUT: Final = 5.0
@@ -22,9 +23,12 @@ MAX_CHANNEL_TIMEOUT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How to fuse. `semantic_weight`, within [0, 1], is for the weighted sum alone; None means its default, 0.5."""
+    """How to fuse. `method` None means the retriever's own.
 
-    method: FusionMethod = FusionMethod.RECIPROCAL_RANK
+    `semantic_weight`, within [0, 1], is for the weighted sum alone; None means its default, 0.5.
+    """
+
+    method: FusionMethod | None = None
     semantic_weight: float | None = None
 
     @property
@@ -32,27 +36,31 @@ class Fusion:
         """The semantic channel's weight in a weighted sum."""
         return SEMANTIC_WEIGHT if self.semantic_weight is None else self.semantic_weight
 
-    def check(self) -> None:
-        """Raise InvalidFieldError for a weight outside [0, 1], or for a method that has none."""
-        if self.semantic_weight is None:
-            return
-        if self.method is not FusionMethod.WEIGHTED_SUM:
-            raise InvalidFieldError("fusion.semantic_weight", "is for the weighted sum alone")
-        if not 0.0 <= self.semantic_weight <= 1.0:
-            raise InvalidFieldError("fusion.semantic_weight", "must be within [0, 1]")
+    def of_method(self, default: FusionMethod) -> Fusion:
+        """The same with a method, `default` where it has none.
+
+        Raises InvalidFieldError for a weight outside [0, 1], or for a method that has none.
+        """
+        method = self.method or default
+        if self.semantic_weight is not None:
+            if method is not FusionMethod.WEIGHTED_SUM:
+                raise InvalidFieldError("fusion.semantic_weight", "is for the weighted sum alone")
+            if not 0.0 <= self.semantic_weight <= 1.0:
+                raise InvalidFieldError("fusion.semantic_weight", "must be within [0, 1]")
+        return replace(self, method=method)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """What determines a ranking: the text, the channels to ask and how to fuse them.
 
-    `vector`: the text's own, as wide as the store's; None has the provider embed it. `channel_timeout` in seconds,
-    None: the retriever's. `require`: channels that must have answered. `where`: the chunks that may be ranked. Raises
-    InvalidFieldError, naming the field, for a value out of its bounds.
+    `channels` has the semantic or the lexical one. `vector`: the text's own, as wide as the store's; None has the
+    provider embed it. `channel_timeout` in seconds, None: the retriever's. `require`: channels that must have answered.
+    `where`: the chunks that may be ranked. Raises InvalidFieldError, naming the field, for a value out of its bounds.
     """
 
     text: str
-    mode: RetrievalMode = RetrievalMode.HYBRID
+    channels: frozenset[Channel] = frozenset(Channel)
     vector: Vector | None = None
     fusion: Fusion = Fusion()
     channel_timeout: float | None = None
@@ -63,7 +71,8 @@ class Query:
         checked_text("query", self.text, max_bytes=MAX_QUERY_BYTES, blank=True)
         if not self.text.strip():
             raise InvalidFieldError("query", "must not be blank")
-        self.fusion.check()
+        if not self.channels & {Channel.SEMANTIC, Channel.LEXICAL}:
+            raise InvalidFieldError("channels", "must name the semantic or the lexical channel")
         timeout = self.channel_timeout
         if timeout is not None and not MIN_CHANNEL_TIMEOUT <= timeout <= MAX_CHANNEL_TIMEOUT:
             raise InvalidFieldError("channel_timeout", "must be from 1 ms to 60 s")
@@ -73,27 +82,29 @@ class Query:
 class Plan:
     """What a checked query asks of the channels; terms and identifiers sorted and distinct, None for a channel unasked.
 
-    `seconds` is what each channel may take.
+    `fusion` has its method; `seconds` is what each channel may take.
     """
 
     query: Query
+    fusion: Fusion
     semantic: bool
     terms: list[str] | None
     identifiers: list[str] | None
     seconds: float
 
 
-def planned(query: Query, analyzer: Analyzer, seconds: float) -> Plan:
-    """The plan of a query; `seconds` is what its channels may take unless it says.
+def planned(query: Query, analyzer: Analyzer, fusion: FusionMethod, seconds: float) -> Plan:
+    """The plan of a query; `fusion` is its method, and `seconds` what its channels may take, unless it says.
 
-    Raises InvalidFieldError for a required channel that it does not ask.
+    Raises InvalidFieldError for a weight that its fusion does not take, and for a required channel not asked.
     """
-    by_words = query.mode is not RetrievalMode.SEMANTIC
+    identifiers = analyzer.query_identifiers(query.text) if Channel.IDENTIFIER in query.channels else None
     plan = Plan(
         query=query,
-        semantic=query.mode is not RetrievalMode.LEXICAL,
-        terms=analyzer.query_terms(query.text) if by_words else None,
-        identifiers=(analyzer.query_identifiers(query.text) or None) if by_words else None,
+        fusion=query.fusion.of_method(fusion),
+        semantic=Channel.SEMANTIC in query.channels,
+        terms=analyzer.query_terms(query.text) if Channel.LEXICAL in query.channels else None,
+        identifiers=identifiers or None,
         seconds=seconds if query.channel_timeout is None else query.channel_timeout,
     )
     _check_required(plan)

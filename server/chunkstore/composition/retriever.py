@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from chunkstore.composition.channels import ask_channels, embed_query
 from chunkstore.composition.pool import Pool
-from chunkstore.composition.query import DEFAULT_CHANNEL_TIMEOUT, Plan, Query, planned
+from chunkstore.composition.query import DEFAULT_CHANNEL_TIMEOUT, DEFAULT_FUSION, Plan, Query, planned
 from chunkstore.composition.reading import read_corpus
 from chunkstore.composition.selection import Selection, read_selected, select_chunks
 from chunkstore.domain.errors import DimensionMismatchError, InvalidFieldError, RetrievalDegradedError
@@ -20,6 +20,7 @@ from chunkstore.domain.results import (
     ChannelReport,
     ChannelStatus,
     ChunkRetrievalResult,
+    FusionMethod,
     PageStart,
     ScoredChunk,
 )
@@ -39,8 +40,8 @@ class ChunkRetriever:
     Each channel ranks `overfetch * max_k` candidates whatever the request's k, so an answer is always a prefix of a
     larger one. Two limits a caller could read as bugs: a chunk below that depth in every channel is not found, and a
     corpus without embeddings answers the semantic channel with nothing, as "not embedded" is a fact of each chunk.
-    `channel_timeout` in seconds, for queries that name none. Raises DimensionMismatchError where provider and store
-    differ in width, ValueError for overfetch or max_k below 1.
+    `fusion` and `channel_timeout`, in seconds, are for queries that name none. Raises
+    DimensionMismatchError where provider and store differ in width, ValueError for overfetch or max_k below 1.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ChunkRetriever:
         embeddings: EmbeddingProvider | None,
         overfetch: int = DEFAULT_OVERFETCH,
         max_k: int = DEFAULT_MAX_K,
+        fusion: FusionMethod = DEFAULT_FUSION,
         channel_timeout: float = DEFAULT_CHANNEL_TIMEOUT,
     ) -> None:
         if embeddings is not None and embeddings.dimension != chunks.dimension:
@@ -60,6 +62,7 @@ class ChunkRetriever:
         self._embeddings = embeddings
         self._max_k = max_k
         self._depth = overfetch * max_k
+        self._fusion = fusion
         self._channel_timeout = channel_timeout
 
     @property
@@ -73,6 +76,11 @@ class ChunkRetriever:
         return self._depth
 
     @property
+    def fusion(self) -> FusionMethod:
+        """How the channels are fused where a query does not say."""
+        return self._fusion
+
+    @property
     def channel_timeout(self) -> float:
         """Seconds that each channel may take where a query does not say."""
         return self._channel_timeout
@@ -83,7 +91,7 @@ class ChunkRetriever:
         Raises as `read`, InvalidFieldError for a k outside [0, max_k], and as `require_same_ranking` where the
         selection starts on a page of another ranking. A channel that did not answer leaves the answer partial.
         """
-        plan = planned(query, self._chunks.analyzer, self._channel_timeout)
+        plan = self._planned(query)
         if not 0 <= selection.k <= self._max_k:
             raise InvalidFieldError("k", f"must be within [0, {self._max_k}]")
         if selection.k == 0:
@@ -108,7 +116,10 @@ class ChunkRetriever:
         that no answer could be given to, before any channel is asked; DimensionMismatchError for a vector of another
         width than the store's; RetrievalDegradedError where no channel answered, or a required one did not.
         """
-        return await self._read(planned(query, self._chunks.analyzer, self._channel_timeout), tenant_id, work)
+        return await self._read(self._planned(query), tenant_id, work)
+
+    def _planned(self, query: Query) -> Plan:
+        return planned(query, self._chunks.analyzer, self._fusion, self._channel_timeout)
 
     async def _read(
         self, plan: Plan, tenant_id: TenantId, work: Callable[[CorpusSnapshot, Pool], Awaitable[ResultT]]
@@ -122,7 +133,7 @@ class ChunkRetriever:
         async def rank(corpus: CorpusSnapshot) -> ResultT:
             answers = await ask_channels(corpus, plan, embedding, self._depth)
             vector = embedding.result().vector
-            pool = Pool(answers, plan.query.fusion, None if isinstance(vector, ChannelReport) else vector)
+            pool = Pool(answers, plan.fusion, None if isinstance(vector, ChannelReport) else vector)
             _require_answers(pool.reports, plan.query.require)
             return await work(corpus, pool)
 

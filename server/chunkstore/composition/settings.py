@@ -8,8 +8,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from chunkstore.composition.query import DEFAULT_CHANNEL_TIMEOUT, MAX_CHANNEL_TIMEOUT, MIN_CHANNEL_TIMEOUT
+from chunkstore.composition.query import (
+    DEFAULT_CHANNEL_TIMEOUT,
+    DEFAULT_FUSION,
+    MAX_CHANNEL_TIMEOUT,
+    MIN_CHANNEL_TIMEOUT,
+)
 from chunkstore.composition.retriever import DEFAULT_MAX_K, DEFAULT_OVERFETCH
+from chunkstore.domain.results import FusionMethod
 from chunkstore.domain.similarity import MAX_DIMENSION
 
 
@@ -65,6 +71,7 @@ class Settings(BaseModel):
     max_k: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_MAX_K
     overfetch: Annotated[int, Field(ge=1, le=100)] = DEFAULT_OVERFETCH
 
+    fusion: FusionMethod = DEFAULT_FUSION
     channel_timeout: Annotated[float, Field(ge=MIN_CHANNEL_TIMEOUT, le=MAX_CHANNEL_TIMEOUT)] = DEFAULT_CHANNEL_TIMEOUT
 
     address: str = "127.0.0.1:50051"

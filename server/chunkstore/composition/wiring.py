@@ -58,6 +58,7 @@ async def opened(settings: Settings) -> AsyncIterator[Collaborators]:
             embeddings=embeddings,
             overfetch=settings.overfetch,
             max_k=settings.max_k,
+            fusion=settings.fusion,
             channel_timeout=settings.channel_timeout,
         )
         yield Collaborators(

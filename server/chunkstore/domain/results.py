@@ -114,19 +114,11 @@ class WriteResult:
     revision: int
 
 
-class RetrievalMode(enum.Enum):
-    """Which channels a query asks for."""
-
-    HYBRID = "hybrid"
-    SEMANTIC = "semantic"
-    LEXICAL = "lexical"
-
-
-class FusionMethod(enum.Enum):
+class FusionMethod(enum.StrEnum):
     """How the channels' rankings become one."""
 
-    RECIPROCAL_RANK = "reciprocal_rank"
-    WEIGHTED_SUM = "weighted_sum"
+    RECIPROCAL_RANK = "reciprocal-rank"
+    WEIGHTED_SUM = "weighted-sum"
 
 
 class Channel(enum.Enum):

@@ -29,7 +29,6 @@ from chunkstore.domain.results import (
     MirrorState,
     PageStart,
     Ranking,
-    RetrievalMode,
     ScoredChunk,
     Source,
     SourceContext,
@@ -55,10 +54,10 @@ from chunkstore.v1 import (
 ResultT = TypeVar("ResultT")
 
 _MODES = {
-    retrieval_service_pb2.RETRIEVAL_MODE_UNSPECIFIED: RetrievalMode.HYBRID,
-    retrieval_service_pb2.RETRIEVAL_MODE_HYBRID: RetrievalMode.HYBRID,
-    retrieval_service_pb2.RETRIEVAL_MODE_SEMANTIC: RetrievalMode.SEMANTIC,
-    retrieval_service_pb2.RETRIEVAL_MODE_LEXICAL: RetrievalMode.LEXICAL,
+    retrieval_service_pb2.RETRIEVAL_MODE_UNSPECIFIED: frozenset(Channel),
+    retrieval_service_pb2.RETRIEVAL_MODE_HYBRID: frozenset(Channel),
+    retrieval_service_pb2.RETRIEVAL_MODE_SEMANTIC: frozenset({Channel.SEMANTIC}),
+    retrieval_service_pb2.RETRIEVAL_MODE_LEXICAL: frozenset({Channel.LEXICAL, Channel.IDENTIFIER}),
 }
 _CHANNELS = {
     Channel.SEMANTIC: retrieval_service_pb2.CHANNEL_SEMANTIC,
@@ -74,9 +73,12 @@ _STATUSES = {
 }
 _CHANNELS_BY_NUMBER = {number: channel for channel, number in _CHANNELS.items()}
 _FUSIONS = {
-    retrieval_service_pb2.FUSION_METHOD_UNSPECIFIED: FusionMethod.RECIPROCAL_RANK,
-    retrieval_service_pb2.FUSION_METHOD_RECIPROCAL_RANK: FusionMethod.RECIPROCAL_RANK,
-    retrieval_service_pb2.FUSION_METHOD_WEIGHTED_SUM: FusionMethod.WEIGHTED_SUM,
+    FusionMethod.RECIPROCAL_RANK: retrieval_service_pb2.FUSION_METHOD_RECIPROCAL_RANK,
+    FusionMethod.WEIGHTED_SUM: retrieval_service_pb2.FUSION_METHOD_WEIGHTED_SUM,
+}
+_FUSIONS_BY_NUMBER = {
+    retrieval_service_pb2.FUSION_METHOD_UNSPECIFIED: None,
+    **{number: method for method, number in _FUSIONS.items()},
 }
 _MIRROR_STATES = {
     MirrorState.NOT_LOADED: store_service_pb2.MIRROR_STATE_NOT_LOADED,
@@ -130,11 +132,11 @@ def query_from(
     weight = message.fusion.semantic_weight if message.fusion.HasField("semantic_weight") else None
     return Query(
         text=message.query,
-        mode=_chosen(_MODES, message.mode, "mode"),
+        channels=_channels_from(message),
         vector=vector,
-        fusion=Fusion(_chosen(_FUSIONS, message.fusion.method, "fusion.method"), weight),
+        fusion=Fusion(_chosen(_FUSIONS_BY_NUMBER, message.fusion.method, "fusion.method"), weight),
         channel_timeout=_seconds(message.channel_timeout) if message.HasField("channel_timeout") else None,
-        require=tuple(_chosen(_CHANNELS_BY_NUMBER, n, f"require[{at}]") for at, n in enumerate(require)),
+        require=_named_channels(require, "require"),
         where=filter_from(message.filter) if message.HasField("filter") else None,
     )
 
@@ -150,6 +152,11 @@ def selection_from(message: retrieval_service_pb2.RetrieveChunksRequest, start: 
         with_embeddings=message.include_embeddings,
         explain=message.explain,
     )
+
+
+def fusion_method_to(method: FusionMethod) -> retrieval_service_pb2.FusionMethod.ValueType:
+    """The number of a fusion method."""
+    return _FUSIONS[method]
 
 
 def chunk_to(chunk: StoredChunk) -> chunk_pb2.Chunk:
@@ -346,6 +353,20 @@ def _within(parent: str, make: Callable[[], ResultT]) -> ResultT:
         return make()
     except (InvalidFieldError, DimensionMismatchError) as error:
         raise error.within(parent) from None
+
+
+def _channels_from(
+    message: retrieval_service_pb2.RetrieveChunksRequest | explanation_service_pb2.ExplainChunkRequest,
+) -> frozenset[Channel]:
+    if not message.channels:
+        return _chosen(_MODES, message.mode, "mode")
+    if message.mode != retrieval_service_pb2.RETRIEVAL_MODE_UNSPECIFIED:
+        raise InvalidFieldError("channels", "cannot be named beside a mode")
+    return frozenset(_named_channels(message.channels, "channels"))
+
+
+def _named_channels(numbers: Iterable[int], field: str) -> tuple[Channel, ...]:
+    return tuple(_chosen(_CHANNELS_BY_NUMBER, number, f"{field}[{at}]") for at, number in enumerate(numbers))
 
 
 def _seconds(duration: duration_pb2.Duration) -> float:

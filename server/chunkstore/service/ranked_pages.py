@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from chunkstore.domain.results import Channel, PageStart, RankingBasis
+from chunkstore.domain.results import Channel, FusionMethod, PageStart, RankingBasis
 from chunkstore.domain.text import TenantId
 from chunkstore.service.paging import index_part, page_key, page_token
 from chunkstore.v1.retrieval_service_pb2 import RetrieveChunksRequest
@@ -24,15 +24,15 @@ _NOT_OF_THE_RANKING: Final = (
 
 
 class RankedPages:
-    """The tokens of one request's pages, as one tenant, where each channel ranks to `depth`."""
+    """The tokens of one request's pages, as one tenant; each channel ranks to `depth`, and `fusion` is the default."""
 
-    def __init__(self, request: RetrieveChunksRequest, tenant_id: TenantId, depth: int) -> None:
+    def __init__(self, request: RetrieveChunksRequest, tenant_id: TenantId, depth: int, fusion: FusionMethod) -> None:
         ranking = RetrieveChunksRequest()
         ranking.CopyFrom(request)
         for name in _NOT_OF_THE_RANKING:
             ranking.ClearField(name)
         digest = hashlib.sha256(ranking.SerializeToString(deterministic=True)).hexdigest()
-        self._scope = ("ranked chunks", tenant_id, str(depth), digest)
+        self._scope = ("ranked chunks", tenant_id, str(depth), fusion.value, digest)
 
     def start(self, token: str) -> PageStart | None:
         """Where a token's page starts, None for no token. Raises InvalidFieldError for one that is not of these."""

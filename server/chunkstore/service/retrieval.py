@@ -22,7 +22,7 @@ class RetrievalServicer(RetrievalServiceServicer):
         """See the contract."""
         tenant = current_tenant()
         query = query_from(request, self._dimension, request.require)
-        pages = RankedPages(request, tenant, self._retriever.depth)
+        pages = RankedPages(request, tenant, self._retriever.depth, self._retriever.fusion)
         selection = selection_from(request, pages.start(request.page_token))
         result = await self._retriever.retrieve_chunks(query, tenant, selection)
         return pb.RetrieveChunksResponse(

@@ -150,7 +150,8 @@ class ChunkstoreServer:
         )
         indexing_service_pb2_grpc.add_IndexingServiceServicer_to_server(indexing, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(
-            StoreServicer(chunks, self._limits(retriever.depth), metadata.version("chunkstore")), server
+            StoreServicer(chunks, self._limits(retriever.depth), retriever.fusion, metadata.version("chunkstore")),
+            server,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
         health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name

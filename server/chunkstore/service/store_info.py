@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from chunkstore.domain.results import FusionMethod
 from chunkstore.ports.chunk_store import ChunkStore
-from chunkstore.service.convert import corpus_counts_to, mirror_info_to
+from chunkstore.service.convert import corpus_counts_to, fusion_method_to, mirror_info_to
 from chunkstore.service.interceptors.around import Context
 from chunkstore.service.tenancy import current_tenant
 from chunkstore.v1 import store_service_pb2 as pb
@@ -13,9 +14,10 @@ from chunkstore.v1.store_service_pb2_grpc import StoreServiceServicer
 class StoreServicer(StoreServiceServicer):
     """Describes the store as a tenant sees it."""
 
-    def __init__(self, chunks: ChunkStore, limits: pb.Limits, version: str) -> None:
+    def __init__(self, chunks: ChunkStore, limits: pb.Limits, fusion: FusionMethod, version: str) -> None:
         self._chunks = chunks
         self._limits = limits
+        self._fusion = fusion
         self._version = version
 
     async def GetStoreInfo(self, request: pb.GetStoreInfoRequest, context: Context) -> pb.GetStoreInfoResponse:
@@ -32,5 +34,6 @@ class StoreServicer(StoreServiceServicer):
             limits=self._limits,
             corpus=corpus_counts_to(counts),
             server_version=self._version,
+            fusion_method=fusion_method_to(self._fusion),
             mirror=mirror_info_to(mirror) if mirror is not None else None,
         )

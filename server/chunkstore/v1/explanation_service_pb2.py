@@ -29,7 +29,7 @@ from chunkstore.v1 import retrieval_service_pb2 as chunkstore_dot_v1_dot_retriev
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'chunkstore/v1/explanation_service.proto\x12\rchunkstore.v1\x1a\x19\x63hunkstore/v1/chunk.proto\x1a\x1f\x63hunkstore/v1/explanation.proto\x1a\x1a\x63hunkstore/v1/filter.proto\x1a%chunkstore/v1/retrieval_service.proto\x1a\x1egoogle/protobuf/duration.proto\"\x91\x02\n\x13\x45xplainChunkRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x10\n\x08\x63hunk_id\x18\x02 \x01(\t\x12*\n\x04mode\x18\x03 \x01(\x0e\x32\x1c.chunkstore.v1.RetrievalMode\x12+\n\x0cquery_vector\x18\x04 \x01(\x0b\x32\x15.chunkstore.v1.Vector\x12%\n\x06\x66ilter\x18\x05 \x01(\x0b\x32\x15.chunkstore.v1.Filter\x12%\n\x06\x66usion\x18\x06 \x01(\x0b\x32\x15.chunkstore.v1.Fusion\x12\x32\n\x0f\x63hannel_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xc5\x02\n\x14\x45xplainChunkResponse\x12#\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x14.chunkstore.v1.Chunk\x12\x11\n\x04rank\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\x05score\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x33\n\x08\x63hannels\x18\x04 \x03(\x0b\x32!.chunkstore.v1.ChannelExplanation\x12\x18\n\x10unmet_conditions\x18\x05 \x03(\t\x12/\n\x0b\x65xplanation\x18\x06 \x01(\x0b\x32\x1a.chunkstore.v1.Explanation\x12\x0f\n\x07partial\x18\x07 \x01(\x08\x12\x10\n\x08revision\x18\x08 \x01(\x03\x12\x13\n\x0b\x63hunk_count\x18\t \x01(\x03\x12\x16\n\x0e\x65mbedded_count\x18\n \x01(\x03\x42\x07\n\x05_rankB\x08\n\x06_score\"\xc9\x01\n\x12\x43hannelExplanation\x12,\n\x06report\x18\x01 \x01(\x0b\x32\x1c.chunkstore.v1.ChannelReport\x12\x11\n\x04rank\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\x05score\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05share\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12-\n\x07\x61\x62sence\x18\x05 \x01(\x0e\x32\x1c.chunkstore.v1.AbsenceReasonB\x07\n\x05_rankB\x08\n\x06_scoreB\x08\n\x06_share\"\x1e\n\x0e\x41nalyzeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x8a\x01\n\x0f\x41nalyzeResponse\x12$\n\x06tokens\x18\x01 \x03(\x0b\x32\x14.chunkstore.v1.Token\x12*\n\x05terms\x18\x02 \x03(\x0b\x32\x1b.chunkstore.v1.AnalyzedTerm\x12\x13\n\x0b\x63hunk_count\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\"1\n\x05Token\x12\x0c\n\x04term\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x05\"\x80\x01\n\x0c\x41nalyzedTerm\x12\x0c\n\x04term\x18\x01 \x01(\t\x12\x11\n\tfrequency\x18\x02 \x01(\x05\x12\x1a\n\x12\x64ocument_frequency\x18\x03 \x01(\x03\x12\x0b\n\x03idf\x18\x04 \x01(\x01\x12\x12\n\nquery_term\x18\x05 \x01(\x08\x12\x12\n\nidentifier\x18\x06 \x01(\x08*\xf6\x01\n\rAbsenceReason\x12\x1e\n\x1a\x41\x42SENCE_REASON_UNSPECIFIED\x10\x00\x12 \n\x1c\x41\x42SENCE_REASON_NOT_REQUESTED\x10\x01\x12\x1f\n\x1b\x41\x42SENCE_REASON_NOT_ANSWERED\x10\x02\x12\x1f\n\x1b\x41\x42SENCE_REASON_FILTERED_OUT\x10\x03\x12\x1f\n\x1b\x41\x42SENCE_REASON_NOT_EMBEDDED\x10\x04\x12!\n\x1d\x41\x42SENCE_REASON_NO_SHARED_TERM\x10\x05\x12\x1d\n\x19\x41\x42SENCE_REASON_BELOW_POOL\x10\x06\x32\xb7\x01\n\x12\x45xplanationService\x12W\n\x0c\x45xplainChunk\x12\".chunkstore.v1.ExplainChunkRequest\x1a#.chunkstore.v1.ExplainChunkResponse\x12H\n\x07\x41nalyze\x12\x1d.chunkstore.v1.AnalyzeRequest\x1a\x1e.chunkstore.v1.AnalyzeResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'chunkstore/v1/explanation_service.proto\x12\rchunkstore.v1\x1a\x19\x63hunkstore/v1/chunk.proto\x1a\x1f\x63hunkstore/v1/explanation.proto\x1a\x1a\x63hunkstore/v1/filter.proto\x1a%chunkstore/v1/retrieval_service.proto\x1a\x1egoogle/protobuf/duration.proto\"\xbb\x02\n\x13\x45xplainChunkRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x10\n\x08\x63hunk_id\x18\x02 \x01(\t\x12*\n\x04mode\x18\x03 \x01(\x0e\x32\x1c.chunkstore.v1.RetrievalMode\x12+\n\x0cquery_vector\x18\x04 \x01(\x0b\x32\x15.chunkstore.v1.Vector\x12%\n\x06\x66ilter\x18\x05 \x01(\x0b\x32\x15.chunkstore.v1.Filter\x12%\n\x06\x66usion\x18\x06 \x01(\x0b\x32\x15.chunkstore.v1.Fusion\x12\x32\n\x0f\x63hannel_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x08\x63hannels\x18\t \x03(\x0e\x32\x16.chunkstore.v1.Channel\"\xc5\x02\n\x14\x45xplainChunkResponse\x12#\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x14.chunkstore.v1.Chunk\x12\x11\n\x04rank\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\x05score\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x33\n\x08\x63hannels\x18\x04 \x03(\x0b\x32!.chunkstore.v1.ChannelExplanation\x12\x18\n\x10unmet_conditions\x18\x05 \x03(\t\x12/\n\x0b\x65xplanation\x18\x06 \x01(\x0b\x32\x1a.chunkstore.v1.Explanation\x12\x0f\n\x07partial\x18\x07 \x01(\x08\x12\x10\n\x08revision\x18\x08 \x01(\x03\x12\x13\n\x0b\x63hunk_count\x18\t \x01(\x03\x12\x16\n\x0e\x65mbedded_count\x18\n \x01(\x03\x42\x07\n\x05_rankB\x08\n\x06_score\"\xc9\x01\n\x12\x43hannelExplanation\x12,\n\x06report\x18\x01 \x01(\x0b\x32\x1c.chunkstore.v1.ChannelReport\x12\x11\n\x04rank\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\x05score\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05share\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12-\n\x07\x61\x62sence\x18\x05 \x01(\x0e\x32\x1c.chunkstore.v1.AbsenceReasonB\x07\n\x05_rankB\x08\n\x06_scoreB\x08\n\x06_share\"\x1e\n\x0e\x41nalyzeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x8a\x01\n\x0f\x41nalyzeResponse\x12$\n\x06tokens\x18\x01 \x03(\x0b\x32\x14.chunkstore.v1.Token\x12*\n\x05terms\x18\x02 \x03(\x0b\x32\x1b.chunkstore.v1.AnalyzedTerm\x12\x13\n\x0b\x63hunk_count\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\"1\n\x05Token\x12\x0c\n\x04term\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x05\"\x80\x01\n\x0c\x41nalyzedTerm\x12\x0c\n\x04term\x18\x01 \x01(\t\x12\x11\n\tfrequency\x18\x02 \x01(\x05\x12\x1a\n\x12\x64ocument_frequency\x18\x03 \x01(\x03\x12\x0b\n\x03idf\x18\x04 \x01(\x01\x12\x12\n\nquery_term\x18\x05 \x01(\x08\x12\x12\n\nidentifier\x18\x06 \x01(\x08*\xf6\x01\n\rAbsenceReason\x12\x1e\n\x1a\x41\x42SENCE_REASON_UNSPECIFIED\x10\x00\x12 \n\x1c\x41\x42SENCE_REASON_NOT_REQUESTED\x10\x01\x12\x1f\n\x1b\x41\x42SENCE_REASON_NOT_ANSWERED\x10\x02\x12\x1f\n\x1b\x41\x42SENCE_REASON_FILTERED_OUT\x10\x03\x12\x1f\n\x1b\x41\x42SENCE_REASON_NOT_EMBEDDED\x10\x04\x12!\n\x1d\x41\x42SENCE_REASON_NO_SHARED_TERM\x10\x05\x12\x1d\n\x19\x41\x42SENCE_REASON_BELOW_POOL\x10\x06\x32\xb7\x01\n\x12\x45xplanationService\x12W\n\x0c\x45xplainChunk\x12\".chunkstore.v1.ExplainChunkRequest\x1a#.chunkstore.v1.ExplainChunkResponse\x12H\n\x07\x41nalyze\x12\x1d.chunkstore.v1.AnalyzeRequest\x1a\x1e.chunkstore.v1.AnalyzeResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,22 +37,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'chunkstore.v1.explanation_s
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'ZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1'
-  _globals['_ABSENCEREASON']._serialized_start=1381
-  _globals['_ABSENCEREASON']._serialized_end=1627
+  _globals['_ABSENCEREASON']._serialized_start=1423
+  _globals['_ABSENCEREASON']._serialized_end=1669
   _globals['_EXPLAINCHUNKREQUEST']._serialized_start=218
-  _globals['_EXPLAINCHUNKREQUEST']._serialized_end=491
-  _globals['_EXPLAINCHUNKRESPONSE']._serialized_start=494
-  _globals['_EXPLAINCHUNKRESPONSE']._serialized_end=819
-  _globals['_CHANNELEXPLANATION']._serialized_start=822
-  _globals['_CHANNELEXPLANATION']._serialized_end=1023
-  _globals['_ANALYZEREQUEST']._serialized_start=1025
-  _globals['_ANALYZEREQUEST']._serialized_end=1055
-  _globals['_ANALYZERESPONSE']._serialized_start=1058
-  _globals['_ANALYZERESPONSE']._serialized_end=1196
-  _globals['_TOKEN']._serialized_start=1198
-  _globals['_TOKEN']._serialized_end=1247
-  _globals['_ANALYZEDTERM']._serialized_start=1250
-  _globals['_ANALYZEDTERM']._serialized_end=1378
-  _globals['_EXPLANATIONSERVICE']._serialized_start=1630
-  _globals['_EXPLANATIONSERVICE']._serialized_end=1813
+  _globals['_EXPLAINCHUNKREQUEST']._serialized_end=533
+  _globals['_EXPLAINCHUNKRESPONSE']._serialized_start=536
+  _globals['_EXPLAINCHUNKRESPONSE']._serialized_end=861
+  _globals['_CHANNELEXPLANATION']._serialized_start=864
+  _globals['_CHANNELEXPLANATION']._serialized_end=1065
+  _globals['_ANALYZEREQUEST']._serialized_start=1067
+  _globals['_ANALYZEREQUEST']._serialized_end=1097
+  _globals['_ANALYZERESPONSE']._serialized_start=1100
+  _globals['_ANALYZERESPONSE']._serialized_end=1238
+  _globals['_TOKEN']._serialized_start=1240
+  _globals['_TOKEN']._serialized_end=1289
+  _globals['_ANALYZEDTERM']._serialized_start=1292
+  _globals['_ANALYZEDTERM']._serialized_end=1420
+  _globals['_EXPLANATIONSERVICE']._serialized_start=1672
+  _globals['_EXPLANATIONSERVICE']._serialized_end=1855
 # @@protoc_insertion_point(module_scope)

@@ -77,6 +77,7 @@ class ExplainChunkRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     FUSION_FIELD_NUMBER: _builtins.int
     CHANNEL_TIMEOUT_FIELD_NUMBER: _builtins.int
+    CHANNELS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The query, as in RetrieveChunksRequest."""
     chunk_id: _builtins.str
@@ -93,11 +94,15 @@ class ExplainChunkRequest(_message.Message):
 
     @_builtins.property
     def fusion(self) -> _retrieval_service_pb2.Fusion:
-        """How to fuse, as in RetrieveChunksRequest. Absent: by reciprocal rank."""
+        """How to fuse, as in RetrieveChunksRequest. Absent: by the server's own method."""
 
     @_builtins.property
     def channel_timeout(self) -> _duration_pb2.Duration:
         """How long each channel may take, as in RetrieveChunksRequest."""
+
+    @_builtins.property
+    def channels(self) -> _containers.RepeatedScalarFieldContainer[_retrieval_service_pb2.Channel.ValueType]:
+        """Which channels to ask in place of a mode, as in RetrieveChunksRequest."""
 
     def __init__(
         self,
@@ -109,10 +114,11 @@ class ExplainChunkRequest(_message.Message):
         filter: _filter_pb2.Filter | None = ...,
         fusion: _retrieval_service_pb2.Fusion | None = ...,
         channel_timeout: _duration_pb2.Duration | None = ...,
+        channels: _abc.Iterable[_retrieval_service_pb2.Channel.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "query_vector", b"query_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_timeout", b"channel_timeout", "chunk_id", b"chunk_id", "filter", b"filter", "fusion", b"fusion", "mode", b"mode", "query", b"query", "query_vector", b"query_vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_timeout", b"channel_timeout", "channels", b"channels", "chunk_id", b"chunk_id", "filter", b"filter", "fusion", b"fusion", "mode", b"mode", "query", b"query", "query_vector", b"query_vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -122,25 +122,21 @@ class _FusionMethod:
 class _FusionMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FusionMethod.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FUSION_METHOD_UNSPECIFIED: _FusionMethod.ValueType  # 0
-    """The same as FUSION_METHOD_RECIPROCAL_RANK."""
+    """The server's own method: see GetStoreInfo."""
     FUSION_METHOD_RECIPROCAL_RANK: _FusionMethod.ValueType  # 1
-    """The sum over the semantic and lexical channel of 1 / (60 + rank). Needs no tuning."""
+    """The sum over the semantic and lexical channel of 1 / (60 + rank)."""
     FUSION_METHOD_WEIGHTED_SUM: _FusionMethod.ValueType  # 2
-    """weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25), for corpora that have been measured. A cosine
-    below 0 counts 0.
-    """
+    """weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25). A cosine below 0 counts 0."""
 
 class FusionMethod(_FusionMethod, metaclass=_FusionMethodEnumTypeWrapper):
     """FusionMethod says how the channels' rankings become one."""
 
 FUSION_METHOD_UNSPECIFIED: FusionMethod.ValueType  # 0
-"""The same as FUSION_METHOD_RECIPROCAL_RANK."""
+"""The server's own method: see GetStoreInfo."""
 FUSION_METHOD_RECIPROCAL_RANK: FusionMethod.ValueType  # 1
-"""The sum over the semantic and lexical channel of 1 / (60 + rank). Needs no tuning."""
+"""The sum over the semantic and lexical channel of 1 / (60 + rank)."""
 FUSION_METHOD_WEIGHTED_SUM: FusionMethod.ValueType  # 2
-"""weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25), for corpora that have been measured. A cosine
-below 0 counts 0.
-"""
+"""weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25). A cosine below 0 counts 0."""
 Global___FusionMethod: _TypeAlias = FusionMethod  # noqa: Y015
 
 @_typing.final
@@ -155,7 +151,7 @@ class Fusion(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     SEMANTIC_WEIGHT_FIELD_NUMBER: _builtins.int
     method: Global___FusionMethod.ValueType
-    """The method. Unspecified means reciprocal rank."""
+    """The method. Unspecified means the server's own: see GetStoreInfo."""
     semantic_weight: _builtins.float
     """Weight of the semantic channel in the weighted sum, within [0, 1]; the lexical channel has the rest. Absent means
     0.5. Set for another method, it is INVALID_ARGUMENT.
@@ -196,6 +192,7 @@ class RetrieveChunksRequest(_message.Message):
     NEIGHBORS_AFTER_FIELD_NUMBER: _builtins.int
     MAX_PER_SOURCE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CHANNELS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The query: plain text, of any characters but NUL; there is no query syntax. Blank, or longer than max_query_bytes
     (see GetStoreInfo), is INVALID_ARGUMENT.
@@ -203,7 +200,7 @@ class RetrieveChunksRequest(_message.Message):
     k: _builtins.int
     """The most chunks to return. Absent means 10; 0 returns none; negative or above max_k is INVALID_ARGUMENT."""
     mode: Global___RetrievalMode.ValueType
-    """Which channels to ask. Unspecified means hybrid."""
+    """Which channels to ask. Unspecified means hybrid, or what channels names."""
     include_embeddings: _builtins.bool
     """Whether to return the chunks' vectors."""
     explain: _builtins.bool
@@ -240,7 +237,7 @@ class RetrieveChunksRequest(_message.Message):
 
     @_builtins.property
     def fusion(self) -> Global___Fusion:
-        """How to fuse. Absent: by reciprocal rank."""
+        """How to fuse. Absent: by the server's own method: see GetStoreInfo."""
 
     @_builtins.property
     def channel_timeout(self) -> _duration_pb2.Duration:
@@ -253,6 +250,12 @@ class RetrieveChunksRequest(_message.Message):
         """Channels that must have answered; where one has not, the call fails with UNAVAILABLE (RETRIEVAL_DEGRADED) instead
         of a partial answer. A channel that this query does not ask for, by its mode or because it holds no identifier, is
         INVALID_ARGUMENT.
+        """
+
+    @_builtins.property
+    def channels(self) -> _containers.RepeatedScalarFieldContainer[Global___Channel.ValueType]:
+        """Which channels to ask, in place of a mode, beside which it is INVALID_ARGUMENT: the semantic or the lexical channel
+        among them, and the identifier channel only if named. Repeats count once. Empty: those of the mode.
         """
 
     def __init__(
@@ -272,10 +275,11 @@ class RetrieveChunksRequest(_message.Message):
         neighbors_after: _builtins.int = ...,
         max_per_source: _builtins.int | None = ...,
         page_token: _builtins.str = ...,
+        channels: _abc.Iterable[Global___Channel.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "_max_per_source", b"_max_per_source", "channel_timeout", b"channel_timeout", "filter", b"filter", "fusion", b"fusion", "k", b"k", "max_per_source", b"max_per_source", "query_vector", b"query_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "_max_per_source", b"_max_per_source", "channel_timeout", b"channel_timeout", "explain", b"explain", "filter", b"filter", "fusion", b"fusion", "include_embeddings", b"include_embeddings", "k", b"k", "max_per_source", b"max_per_source", "mode", b"mode", "neighbors_after", b"neighbors_after", "neighbors_before", b"neighbors_before", "page_token", b"page_token", "query", b"query", "query_vector", b"query_vector", "require", b"require"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_k", b"_k", "_max_per_source", b"_max_per_source", "channel_timeout", b"channel_timeout", "channels", b"channels", "explain", b"explain", "filter", b"filter", "fusion", b"fusion", "include_embeddings", b"include_embeddings", "k", b"k", "max_per_source", b"max_per_source", "mode", b"mode", "neighbors_after", b"neighbors_after", "neighbors_before", b"neighbors_before", "page_token", b"page_token", "query", b"query", "query_vector", b"query_vector", "require", b"require"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__k: _TypeAlias = _typing.Literal["k"]  # noqa: Y015
     _WhichOneofArgType__k: _TypeAlias = _typing.Literal["_k", b"_k"]  # noqa: Y015

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from chunkstore.v1 import retrieval_service_pb2 as chunkstore_dot_v1_dot_retrieval__service__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!chunkstore/v1/store_service.proto\x12\rchunkstore.v1\x1a\x1egoogle/protobuf/duration.proto\"\x15\n\x13GetStoreInfoRequest\"\x95\x02\n\x14GetStoreInfoResponse\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x11\n\tdimension\x18\x02 \x01(\x05\x12\x17\n\x0f\x65mbedding_model\x18\x03 \x01(\t\x12)\n\x08\x61nalyzer\x18\x04 \x01(\x0b\x32\x17.chunkstore.v1.Analyzer\x12%\n\x06limits\x18\x05 \x01(\x0b\x32\x15.chunkstore.v1.Limits\x12+\n\x06\x63orpus\x18\x06 \x01(\x0b\x32\x1b.chunkstore.v1.CorpusCounts\x12\x16\n\x0eserver_version\x18\x07 \x01(\t\x12)\n\x06mirror\x18\x08 \x01(\x0b\x32\x19.chunkstore.v1.MirrorInfo\")\n\x08\x41nalyzer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\"\x9d\x02\n\x06Limits\x12\r\n\x05max_k\x18\x01 \x01(\x05\x12\x16\n\x0emax_candidates\x18\x02 \x01(\x05\x12\x15\n\rchannel_depth\x18\x03 \x01(\x05\x12\x17\n\x0fmax_chunk_bytes\x18\x04 \x01(\x03\x12\x1a\n\x12max_metadata_bytes\x18\x05 \x01(\x03\x12\x19\n\x11max_request_bytes\x18\x06 \x01(\x03\x12\x1a\n\x12max_response_bytes\x18\x07 \x01(\x03\x12\x1c\n\x14max_concurrent_calls\x18\x08 \x01(\x05\x12\x17\n\x0fmax_query_bytes\x18\t \x01(\x03\x12\x32\n\x0f\x63hannel_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\"c\n\x0c\x43orpusCounts\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x13\n\x0b\x63hunk_count\x18\x02 \x01(\x03\x12\x16\n\x0e\x65mbedded_count\x18\x03 \x01(\x03\x12\x14\n\x0csource_count\x18\x04 \x01(\x03\"\xc6\x01\n\nMirrorInfo\x12\x1b\n\x13memory_budget_bytes\x18\x01 \x01(\x03\x12\x19\n\x11memory_used_bytes\x18\x02 \x01(\x03\x12\x1d\n\x15mirrored_tenant_count\x18\x03 \x01(\x03\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.chunkstore.v1.MirrorState\x12\x15\n\x08revision\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nsize_bytes\x18\x06 \x01(\x03\x42\x0b\n\t_revision*\x7f\n\x0bMirrorState\x12\x1c\n\x18MIRROR_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17MIRROR_STATE_NOT_LOADED\x10\x01\x12\x19\n\x15MIRROR_STATE_MIRRORED\x10\x02\x12\x1a\n\x16MIRROR_STATE_TOO_LARGE\x10\x03\x32g\n\x0cStoreService\x12W\n\x0cGetStoreInfo\x12\".chunkstore.v1.GetStoreInfoRequest\x1a#.chunkstore.v1.GetStoreInfoResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!chunkstore/v1/store_service.proto\x12\rchunkstore.v1\x1a%chunkstore/v1/retrieval_service.proto\x1a\x1egoogle/protobuf/duration.proto\"\x15\n\x13GetStoreInfoRequest\"\xc9\x02\n\x14GetStoreInfoResponse\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\x12\x11\n\tdimension\x18\x02 \x01(\x05\x12\x17\n\x0f\x65mbedding_model\x18\x03 \x01(\t\x12)\n\x08\x61nalyzer\x18\x04 \x01(\x0b\x32\x17.chunkstore.v1.Analyzer\x12%\n\x06limits\x18\x05 \x01(\x0b\x32\x15.chunkstore.v1.Limits\x12+\n\x06\x63orpus\x18\x06 \x01(\x0b\x32\x1b.chunkstore.v1.CorpusCounts\x12\x16\n\x0eserver_version\x18\x07 \x01(\t\x12)\n\x06mirror\x18\x08 \x01(\x0b\x32\x19.chunkstore.v1.MirrorInfo\x12\x32\n\rfusion_method\x18\t \x01(\x0e\x32\x1b.chunkstore.v1.FusionMethod\")\n\x08\x41nalyzer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\"\x9d\x02\n\x06Limits\x12\r\n\x05max_k\x18\x01 \x01(\x05\x12\x16\n\x0emax_candidates\x18\x02 \x01(\x05\x12\x15\n\rchannel_depth\x18\x03 \x01(\x05\x12\x17\n\x0fmax_chunk_bytes\x18\x04 \x01(\x03\x12\x1a\n\x12max_metadata_bytes\x18\x05 \x01(\x03\x12\x19\n\x11max_request_bytes\x18\x06 \x01(\x03\x12\x1a\n\x12max_response_bytes\x18\x07 \x01(\x03\x12\x1c\n\x14max_concurrent_calls\x18\x08 \x01(\x05\x12\x17\n\x0fmax_query_bytes\x18\t \x01(\x03\x12\x32\n\x0f\x63hannel_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\"c\n\x0c\x43orpusCounts\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x13\n\x0b\x63hunk_count\x18\x02 \x01(\x03\x12\x16\n\x0e\x65mbedded_count\x18\x03 \x01(\x03\x12\x14\n\x0csource_count\x18\x04 \x01(\x03\"\xc6\x01\n\nMirrorInfo\x12\x1b\n\x13memory_budget_bytes\x18\x01 \x01(\x03\x12\x19\n\x11memory_used_bytes\x18\x02 \x01(\x03\x12\x1d\n\x15mirrored_tenant_count\x18\x03 \x01(\x03\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.chunkstore.v1.MirrorState\x12\x15\n\x08revision\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nsize_bytes\x18\x06 \x01(\x03\x42\x0b\n\t_revision*\x7f\n\x0bMirrorState\x12\x1c\n\x18MIRROR_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17MIRROR_STATE_NOT_LOADED\x10\x01\x12\x19\n\x15MIRROR_STATE_MIRRORED\x10\x02\x12\x1a\n\x16MIRROR_STATE_TOO_LARGE\x10\x03\x32g\n\x0cStoreService\x12W\n\x0cGetStoreInfo\x12\".chunkstore.v1.GetStoreInfoRequest\x1a#.chunkstore.v1.GetStoreInfoResponseBHZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,20 +34,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'chunkstore.v1.store_service
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'ZFgithub.com/chunkstore/chunkstore/clients/go/chunkstore/v1;chunkstorev1'
-  _globals['_MIRRORSTATE']._serialized_start=1020
-  _globals['_MIRRORSTATE']._serialized_end=1147
-  _globals['_GETSTOREINFOREQUEST']._serialized_start=84
-  _globals['_GETSTOREINFOREQUEST']._serialized_end=105
-  _globals['_GETSTOREINFORESPONSE']._serialized_start=108
-  _globals['_GETSTOREINFORESPONSE']._serialized_end=385
-  _globals['_ANALYZER']._serialized_start=387
-  _globals['_ANALYZER']._serialized_end=428
-  _globals['_LIMITS']._serialized_start=431
-  _globals['_LIMITS']._serialized_end=716
-  _globals['_CORPUSCOUNTS']._serialized_start=718
-  _globals['_CORPUSCOUNTS']._serialized_end=817
-  _globals['_MIRRORINFO']._serialized_start=820
-  _globals['_MIRRORINFO']._serialized_end=1018
-  _globals['_STORESERVICE']._serialized_start=1149
-  _globals['_STORESERVICE']._serialized_end=1252
+  _globals['_MIRRORSTATE']._serialized_start=1111
+  _globals['_MIRRORSTATE']._serialized_end=1238
+  _globals['_GETSTOREINFOREQUEST']._serialized_start=123
+  _globals['_GETSTOREINFOREQUEST']._serialized_end=144
+  _globals['_GETSTOREINFORESPONSE']._serialized_start=147
+  _globals['_GETSTOREINFORESPONSE']._serialized_end=476
+  _globals['_ANALYZER']._serialized_start=478
+  _globals['_ANALYZER']._serialized_end=519
+  _globals['_LIMITS']._serialized_start=522
+  _globals['_LIMITS']._serialized_end=807
+  _globals['_CORPUSCOUNTS']._serialized_start=809
+  _globals['_CORPUSCOUNTS']._serialized_end=908
+  _globals['_MIRRORINFO']._serialized_start=911
+  _globals['_MIRRORINFO']._serialized_end=1109
+  _globals['_STORESERVICE']._serialized_start=1240
+  _globals['_STORESERVICE']._serialized_end=1343
 # @@protoc_insertion_point(module_scope)

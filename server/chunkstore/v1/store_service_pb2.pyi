@@ -3,6 +3,7 @@
 isort:skip_file
 What a server is and what it holds."""
 
+from chunkstore.v1 import retrieval_service_pb2 as _retrieval_service_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
@@ -77,6 +78,7 @@ class GetStoreInfoResponse(_message.Message):
     CORPUS_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     MIRROR_FIELD_NUMBER: _builtins.int
+    FUSION_METHOD_FIELD_NUMBER: _builtins.int
     adapter: _builtins.str
     """The adapter: memory, postgres (ranked in SQL), or postgres-mirror (ranked in memory)."""
     dimension: _builtins.int
@@ -85,6 +87,8 @@ class GetStoreInfoResponse(_message.Message):
     """The model that the stored vectors belong to; empty where none has been recorded."""
     server_version: _builtins.str
     """The server's version."""
+    fusion_method: _retrieval_service_pb2.FusionMethod.ValueType
+    """How queries that do not say are fused."""
     @_builtins.property
     def analyzer(self) -> Global___Analyzer:
         """The text analyzer."""
@@ -112,10 +116,11 @@ class GetStoreInfoResponse(_message.Message):
         corpus: Global___CorpusCounts | None = ...,
         server_version: _builtins.str = ...,
         mirror: Global___MirrorInfo | None = ...,
+        fusion_method: _retrieval_service_pb2.FusionMethod.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["analyzer", b"analyzer", "corpus", b"corpus", "limits", b"limits", "mirror", b"mirror"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "analyzer", b"analyzer", "corpus", b"corpus", "dimension", b"dimension", "embedding_model", b"embedding_model", "limits", b"limits", "mirror", b"mirror", "server_version", b"server_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "analyzer", b"analyzer", "corpus", b"corpus", "dimension", b"dimension", "embedding_model", b"embedding_model", "fusion_method", b"fusion_method", "limits", b"limits", "mirror", b"mirror", "server_version", b"server_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

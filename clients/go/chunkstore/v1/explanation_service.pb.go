@@ -106,12 +106,14 @@ type ExplainChunkRequest struct {
 	QueryVector *Vector `protobuf:"bytes,4,opt,name=query_vector,json=queryVector,proto3" json:"query_vector,omitempty"`
 	// Which chunks may be in the answer, as in RetrieveChunksRequest. Absent: all.
 	Filter *Filter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
-	// How to fuse, as in RetrieveChunksRequest. Absent: by reciprocal rank.
+	// How to fuse, as in RetrieveChunksRequest. Absent: by the server's own method.
 	Fusion *Fusion `protobuf:"bytes,6,opt,name=fusion,proto3" json:"fusion,omitempty"`
 	// How long each channel may take, as in RetrieveChunksRequest.
 	ChannelTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=channel_timeout,json=channelTimeout,proto3" json:"channel_timeout,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Which channels to ask in place of a mode, as in RetrieveChunksRequest.
+	Channels      []Channel `protobuf:"varint,9,rep,packed,name=channels,proto3,enum=chunkstore.v1.Channel" json:"channels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainChunkRequest) Reset() {
@@ -189,6 +191,13 @@ func (x *ExplainChunkRequest) GetFusion() *Fusion {
 func (x *ExplainChunkRequest) GetChannelTimeout() *durationpb.Duration {
 	if x != nil {
 		return x.ChannelTimeout
+	}
+	return nil
+}
+
+func (x *ExplainChunkRequest) GetChannels() []Channel {
+	if x != nil {
+		return x.Channels
 	}
 	return nil
 }
@@ -687,7 +696,7 @@ var File_chunkstore_v1_explanation_service_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_explanation_service_proto_rawDesc = "" +
 	"\n" +
-	"'chunkstore/v1/explanation_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1fchunkstore/v1/explanation.proto\x1a\x1achunkstore/v1/filter.proto\x1a%chunkstore/v1/retrieval_service.proto\x1a\x1egoogle/protobuf/duration.proto\"\xd4\x02\n" +
+	"'chunkstore/v1/explanation_service.proto\x12\rchunkstore.v1\x1a\x19chunkstore/v1/chunk.proto\x1a\x1fchunkstore/v1/explanation.proto\x1a\x1achunkstore/v1/filter.proto\x1a%chunkstore/v1/retrieval_service.proto\x1a\x1egoogle/protobuf/duration.proto\"\x88\x03\n" +
 	"\x13ExplainChunkRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x19\n" +
 	"\bchunk_id\x18\x02 \x01(\tR\achunkId\x120\n" +
@@ -695,7 +704,8 @@ const file_chunkstore_v1_explanation_service_proto_rawDesc = "" +
 	"\fquery_vector\x18\x04 \x01(\v2\x15.chunkstore.v1.VectorR\vqueryVector\x12-\n" +
 	"\x06filter\x18\x05 \x01(\v2\x15.chunkstore.v1.FilterR\x06filter\x12-\n" +
 	"\x06fusion\x18\x06 \x01(\v2\x15.chunkstore.v1.FusionR\x06fusion\x12B\n" +
-	"\x0fchannel_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0echannelTimeout\"\xaf\x03\n" +
+	"\x0fchannel_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0echannelTimeout\x122\n" +
+	"\bchannels\x18\t \x03(\x0e2\x16.chunkstore.v1.ChannelR\bchannels\"\xaf\x03\n" +
 	"\x14ExplainChunkResponse\x12*\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x14.chunkstore.v1.ChunkR\x05chunk\x12\x17\n" +
 	"\x04rank\x18\x02 \x01(\x05H\x00R\x04rank\x88\x01\x01\x12\x19\n" +
@@ -782,9 +792,10 @@ var file_chunkstore_v1_explanation_service_proto_goTypes = []any{
 	(*Filter)(nil),               // 10: chunkstore.v1.Filter
 	(*Fusion)(nil),               // 11: chunkstore.v1.Fusion
 	(*durationpb.Duration)(nil),  // 12: google.protobuf.Duration
-	(*Chunk)(nil),                // 13: chunkstore.v1.Chunk
-	(*Explanation)(nil),          // 14: chunkstore.v1.Explanation
-	(*ChannelReport)(nil),        // 15: chunkstore.v1.ChannelReport
+	(Channel)(0),                 // 13: chunkstore.v1.Channel
+	(*Chunk)(nil),                // 14: chunkstore.v1.Chunk
+	(*Explanation)(nil),          // 15: chunkstore.v1.Explanation
+	(*ChannelReport)(nil),        // 16: chunkstore.v1.ChannelReport
 }
 var file_chunkstore_v1_explanation_service_proto_depIdxs = []int32{
 	8,  // 0: chunkstore.v1.ExplainChunkRequest.mode:type_name -> chunkstore.v1.RetrievalMode
@@ -792,22 +803,23 @@ var file_chunkstore_v1_explanation_service_proto_depIdxs = []int32{
 	10, // 2: chunkstore.v1.ExplainChunkRequest.filter:type_name -> chunkstore.v1.Filter
 	11, // 3: chunkstore.v1.ExplainChunkRequest.fusion:type_name -> chunkstore.v1.Fusion
 	12, // 4: chunkstore.v1.ExplainChunkRequest.channel_timeout:type_name -> google.protobuf.Duration
-	13, // 5: chunkstore.v1.ExplainChunkResponse.chunk:type_name -> chunkstore.v1.Chunk
-	3,  // 6: chunkstore.v1.ExplainChunkResponse.channels:type_name -> chunkstore.v1.ChannelExplanation
-	14, // 7: chunkstore.v1.ExplainChunkResponse.explanation:type_name -> chunkstore.v1.Explanation
-	15, // 8: chunkstore.v1.ChannelExplanation.report:type_name -> chunkstore.v1.ChannelReport
-	0,  // 9: chunkstore.v1.ChannelExplanation.absence:type_name -> chunkstore.v1.AbsenceReason
-	6,  // 10: chunkstore.v1.AnalyzeResponse.tokens:type_name -> chunkstore.v1.Token
-	7,  // 11: chunkstore.v1.AnalyzeResponse.terms:type_name -> chunkstore.v1.AnalyzedTerm
-	1,  // 12: chunkstore.v1.ExplanationService.ExplainChunk:input_type -> chunkstore.v1.ExplainChunkRequest
-	4,  // 13: chunkstore.v1.ExplanationService.Analyze:input_type -> chunkstore.v1.AnalyzeRequest
-	2,  // 14: chunkstore.v1.ExplanationService.ExplainChunk:output_type -> chunkstore.v1.ExplainChunkResponse
-	5,  // 15: chunkstore.v1.ExplanationService.Analyze:output_type -> chunkstore.v1.AnalyzeResponse
-	14, // [14:16] is the sub-list for method output_type
-	12, // [12:14] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	13, // 5: chunkstore.v1.ExplainChunkRequest.channels:type_name -> chunkstore.v1.Channel
+	14, // 6: chunkstore.v1.ExplainChunkResponse.chunk:type_name -> chunkstore.v1.Chunk
+	3,  // 7: chunkstore.v1.ExplainChunkResponse.channels:type_name -> chunkstore.v1.ChannelExplanation
+	15, // 8: chunkstore.v1.ExplainChunkResponse.explanation:type_name -> chunkstore.v1.Explanation
+	16, // 9: chunkstore.v1.ChannelExplanation.report:type_name -> chunkstore.v1.ChannelReport
+	0,  // 10: chunkstore.v1.ChannelExplanation.absence:type_name -> chunkstore.v1.AbsenceReason
+	6,  // 11: chunkstore.v1.AnalyzeResponse.tokens:type_name -> chunkstore.v1.Token
+	7,  // 12: chunkstore.v1.AnalyzeResponse.terms:type_name -> chunkstore.v1.AnalyzedTerm
+	1,  // 13: chunkstore.v1.ExplanationService.ExplainChunk:input_type -> chunkstore.v1.ExplainChunkRequest
+	4,  // 14: chunkstore.v1.ExplanationService.Analyze:input_type -> chunkstore.v1.AnalyzeRequest
+	2,  // 15: chunkstore.v1.ExplanationService.ExplainChunk:output_type -> chunkstore.v1.ExplainChunkResponse
+	5,  // 16: chunkstore.v1.ExplanationService.Analyze:output_type -> chunkstore.v1.AnalyzeResponse
+	15, // [15:17] is the sub-list for method output_type
+	13, // [13:15] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_explanation_service_proto_init() }

@@ -207,12 +207,11 @@ func (ChannelStatus) EnumDescriptor() ([]byte, []int) {
 type FusionMethod int32
 
 const (
-	// The same as FUSION_METHOD_RECIPROCAL_RANK.
+	// The server's own method: see GetStoreInfo.
 	FusionMethod_FUSION_METHOD_UNSPECIFIED FusionMethod = 0
-	// The sum over the semantic and lexical channel of 1 / (60 + rank). Needs no tuning.
+	// The sum over the semantic and lexical channel of 1 / (60 + rank).
 	FusionMethod_FUSION_METHOD_RECIPROCAL_RANK FusionMethod = 1
-	// weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25), for corpora that have been measured. A cosine
-	// below 0 counts 0.
+	// weight * (cosine / best cosine) + (1 - weight) * (BM25 / best BM25). A cosine below 0 counts 0.
 	FusionMethod_FUSION_METHOD_WEIGHTED_SUM FusionMethod = 2
 )
 
@@ -262,7 +261,7 @@ func (FusionMethod) EnumDescriptor() ([]byte, []int) {
 // holders come first.
 type Fusion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The method. Unspecified means reciprocal rank.
+	// The method. Unspecified means the server's own: see GetStoreInfo.
 	Method FusionMethod `protobuf:"varint,1,opt,name=method,proto3,enum=chunkstore.v1.FusionMethod" json:"method,omitempty"`
 	// Weight of the semantic channel in the weighted sum, within [0, 1]; the lexical channel has the rest. Absent means
 	// 0.5. Set for another method, it is INVALID_ARGUMENT.
@@ -323,7 +322,7 @@ type RetrieveChunksRequest struct {
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	// The most chunks to return. Absent means 10; 0 returns none; negative or above max_k is INVALID_ARGUMENT.
 	K *int32 `protobuf:"varint,2,opt,name=k,proto3,oneof" json:"k,omitempty"`
-	// Which channels to ask. Unspecified means hybrid.
+	// Which channels to ask. Unspecified means hybrid, or what channels names.
 	Mode RetrievalMode `protobuf:"varint,3,opt,name=mode,proto3,enum=chunkstore.v1.RetrievalMode" json:"mode,omitempty"`
 	// Whether to return the chunks' vectors.
 	IncludeEmbeddings bool `protobuf:"varint,4,opt,name=include_embeddings,json=includeEmbeddings,proto3" json:"include_embeddings,omitempty"`
@@ -333,7 +332,7 @@ type RetrieveChunksRequest struct {
 	// Which chunks may be in the answer. Absent: all of them. Every channel ranks those alone, so there are k chunks in the
 	// answer where a channel finds that many of them; scores are as without it.
 	Filter *Filter `protobuf:"bytes,6,opt,name=filter,proto3" json:"filter,omitempty"`
-	// How to fuse. Absent: by reciprocal rank.
+	// How to fuse. Absent: by the server's own method: see GetStoreInfo.
 	Fusion *Fusion `protobuf:"bytes,7,opt,name=fusion,proto3" json:"fusion,omitempty"`
 	// How long each channel may take, embedding of the query included: from 1 ms to 60 s. Absent: the server's own
 	// channel_timeout (see GetStoreInfo).
@@ -357,7 +356,10 @@ type RetrieveChunksRequest struct {
 	// The next_page_token of an answer, to go on where that ended. All fields that say what is ranked must be as they were:
 	// only k, include_embeddings, explain, neighbors_before, neighbors_after, channel_timeout and require may differ.
 	// Empty: from the top. A token of another request, tenant or server configuration is INVALID_ARGUMENT.
-	PageToken     string `protobuf:"bytes,16,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,16,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Which channels to ask, in place of a mode, beside which it is INVALID_ARGUMENT: the semantic or the lexical channel
+	// among them, and the identifier channel only if named. Repeats count once. Empty: those of the mode.
+	Channels      []Channel `protobuf:"varint,19,rep,packed,name=channels,proto3,enum=chunkstore.v1.Channel" json:"channels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -488,6 +490,13 @@ func (x *RetrieveChunksRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *RetrieveChunksRequest) GetChannels() []Channel {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
 }
 
 // RetrieveChunksResponse is the ranked answer and how it came about.
@@ -928,7 +937,7 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\x06Fusion\x123\n" +
 	"\x06method\x18\x01 \x01(\x0e2\x1b.chunkstore.v1.FusionMethodR\x06method\x12,\n" +
 	"\x0fsemantic_weight\x18\x02 \x01(\x01H\x00R\x0esemanticWeight\x88\x01\x01B\x12\n" +
-	"\x10_semantic_weight\"\x80\x05\n" +
+	"\x10_semantic_weight\"\xb4\x05\n" +
 	"\x15RetrieveChunksRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x11\n" +
 	"\x01k\x18\x02 \x01(\x05H\x00R\x01k\x88\x01\x01\x120\n" +
@@ -944,7 +953,8 @@ const file_chunkstore_v1_retrieval_service_proto_rawDesc = "" +
 	"\x0fneighbors_after\x18\x0e \x01(\x05R\x0eneighborsAfter\x12)\n" +
 	"\x0emax_per_source\x18\x0f \x01(\x05H\x01R\fmaxPerSource\x88\x01\x01\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x10 \x01(\tR\tpageTokenB\x04\n" +
+	"page_token\x18\x10 \x01(\tR\tpageToken\x122\n" +
+	"\bchannels\x18\x13 \x03(\x0e2\x16.chunkstore.v1.ChannelR\bchannelsB\x04\n" +
 	"\x02_kB\x11\n" +
 	"\x0f_max_per_source\"\xe6\x02\n" +
 	"\x16RetrieveChunksResponse\x122\n" +
@@ -1063,22 +1073,23 @@ var file_chunkstore_v1_retrieval_service_proto_depIdxs = []int32{
 	4,  // 4: chunkstore.v1.RetrieveChunksRequest.fusion:type_name -> chunkstore.v1.Fusion
 	12, // 5: chunkstore.v1.RetrieveChunksRequest.channel_timeout:type_name -> google.protobuf.Duration
 	1,  // 6: chunkstore.v1.RetrieveChunksRequest.require:type_name -> chunkstore.v1.Channel
-	8,  // 7: chunkstore.v1.RetrieveChunksResponse.chunks:type_name -> chunkstore.v1.ScoredChunk
-	9,  // 8: chunkstore.v1.RetrieveChunksResponse.channels:type_name -> chunkstore.v1.ChannelReport
-	7,  // 9: chunkstore.v1.RetrieveChunksResponse.contexts:type_name -> chunkstore.v1.SourceContext
-	13, // 10: chunkstore.v1.SourceContext.chunks:type_name -> chunkstore.v1.Chunk
-	13, // 11: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
-	14, // 12: chunkstore.v1.ScoredChunk.explanation:type_name -> chunkstore.v1.Explanation
-	1,  // 13: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
-	2,  // 14: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
-	12, // 15: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
-	5,  // 16: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
-	6,  // 17: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
-	17, // [17:18] is the sub-list for method output_type
-	16, // [16:17] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	1,  // 7: chunkstore.v1.RetrieveChunksRequest.channels:type_name -> chunkstore.v1.Channel
+	8,  // 8: chunkstore.v1.RetrieveChunksResponse.chunks:type_name -> chunkstore.v1.ScoredChunk
+	9,  // 9: chunkstore.v1.RetrieveChunksResponse.channels:type_name -> chunkstore.v1.ChannelReport
+	7,  // 10: chunkstore.v1.RetrieveChunksResponse.contexts:type_name -> chunkstore.v1.SourceContext
+	13, // 11: chunkstore.v1.SourceContext.chunks:type_name -> chunkstore.v1.Chunk
+	13, // 12: chunkstore.v1.ScoredChunk.chunk:type_name -> chunkstore.v1.Chunk
+	14, // 13: chunkstore.v1.ScoredChunk.explanation:type_name -> chunkstore.v1.Explanation
+	1,  // 14: chunkstore.v1.ChannelReport.channel:type_name -> chunkstore.v1.Channel
+	2,  // 15: chunkstore.v1.ChannelReport.status:type_name -> chunkstore.v1.ChannelStatus
+	12, // 16: chunkstore.v1.ChannelReport.elapsed:type_name -> google.protobuf.Duration
+	5,  // 17: chunkstore.v1.RetrievalService.RetrieveChunks:input_type -> chunkstore.v1.RetrieveChunksRequest
+	6,  // 18: chunkstore.v1.RetrievalService.RetrieveChunks:output_type -> chunkstore.v1.RetrieveChunksResponse
+	18, // [18:19] is the sub-list for method output_type
+	17, // [17:18] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_retrieval_service_proto_init() }

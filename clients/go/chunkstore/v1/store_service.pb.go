@@ -136,7 +136,9 @@ type GetStoreInfoResponse struct {
 	// The server's version.
 	ServerVersion string `protobuf:"bytes,7,opt,name=server_version,json=serverVersion,proto3" json:"server_version,omitempty"`
 	// Memory in which this server ranks hot tenants; absent where the adapter is not postgres-mirror.
-	Mirror        *MirrorInfo `protobuf:"bytes,8,opt,name=mirror,proto3" json:"mirror,omitempty"`
+	Mirror *MirrorInfo `protobuf:"bytes,8,opt,name=mirror,proto3" json:"mirror,omitempty"`
+	// How queries that do not say are fused.
+	FusionMethod  FusionMethod `protobuf:"varint,9,opt,name=fusion_method,json=fusionMethod,proto3,enum=chunkstore.v1.FusionMethod" json:"fusion_method,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +227,13 @@ func (x *GetStoreInfoResponse) GetMirror() *MirrorInfo {
 		return x.Mirror
 	}
 	return nil
+}
+
+func (x *GetStoreInfoResponse) GetFusionMethod() FusionMethod {
+	if x != nil {
+		return x.FusionMethod
+	}
+	return FusionMethod_FUSION_METHOD_UNSPECIFIED
 }
 
 // Analyzer names the rules by which texts become terms.
@@ -579,8 +588,8 @@ var File_chunkstore_v1_store_service_proto protoreflect.FileDescriptor
 
 const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\n" +
-	"!chunkstore/v1/store_service.proto\x12\rchunkstore.v1\x1a\x1egoogle/protobuf/duration.proto\"\x15\n" +
-	"\x13GetStoreInfoRequest\"\xea\x02\n" +
+	"!chunkstore/v1/store_service.proto\x12\rchunkstore.v1\x1a%chunkstore/v1/retrieval_service.proto\x1a\x1egoogle/protobuf/duration.proto\"\x15\n" +
+	"\x13GetStoreInfoRequest\"\xac\x03\n" +
 	"\x14GetStoreInfoResponse\x12\x18\n" +
 	"\aadapter\x18\x01 \x01(\tR\aadapter\x12\x1c\n" +
 	"\tdimension\x18\x02 \x01(\x05R\tdimension\x12'\n" +
@@ -589,7 +598,8 @@ const file_chunkstore_v1_store_service_proto_rawDesc = "" +
 	"\x06limits\x18\x05 \x01(\v2\x15.chunkstore.v1.LimitsR\x06limits\x123\n" +
 	"\x06corpus\x18\x06 \x01(\v2\x1b.chunkstore.v1.CorpusCountsR\x06corpus\x12%\n" +
 	"\x0eserver_version\x18\a \x01(\tR\rserverVersion\x121\n" +
-	"\x06mirror\x18\b \x01(\v2\x19.chunkstore.v1.MirrorInfoR\x06mirror\"8\n" +
+	"\x06mirror\x18\b \x01(\v2\x19.chunkstore.v1.MirrorInfoR\x06mirror\x12@\n" +
+	"\rfusion_method\x18\t \x01(\x0e2\x1b.chunkstore.v1.FusionMethodR\ffusionMethod\"8\n" +
 	"\bAnalyzer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x05R\aversion\"\xb7\x03\n" +
@@ -651,22 +661,24 @@ var file_chunkstore_v1_store_service_proto_goTypes = []any{
 	(*Limits)(nil),               // 4: chunkstore.v1.Limits
 	(*CorpusCounts)(nil),         // 5: chunkstore.v1.CorpusCounts
 	(*MirrorInfo)(nil),           // 6: chunkstore.v1.MirrorInfo
-	(*durationpb.Duration)(nil),  // 7: google.protobuf.Duration
+	(FusionMethod)(0),            // 7: chunkstore.v1.FusionMethod
+	(*durationpb.Duration)(nil),  // 8: google.protobuf.Duration
 }
 var file_chunkstore_v1_store_service_proto_depIdxs = []int32{
 	3, // 0: chunkstore.v1.GetStoreInfoResponse.analyzer:type_name -> chunkstore.v1.Analyzer
 	4, // 1: chunkstore.v1.GetStoreInfoResponse.limits:type_name -> chunkstore.v1.Limits
 	5, // 2: chunkstore.v1.GetStoreInfoResponse.corpus:type_name -> chunkstore.v1.CorpusCounts
 	6, // 3: chunkstore.v1.GetStoreInfoResponse.mirror:type_name -> chunkstore.v1.MirrorInfo
-	7, // 4: chunkstore.v1.Limits.channel_timeout:type_name -> google.protobuf.Duration
-	0, // 5: chunkstore.v1.MirrorInfo.state:type_name -> chunkstore.v1.MirrorState
-	1, // 6: chunkstore.v1.StoreService.GetStoreInfo:input_type -> chunkstore.v1.GetStoreInfoRequest
-	2, // 7: chunkstore.v1.StoreService.GetStoreInfo:output_type -> chunkstore.v1.GetStoreInfoResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	7, // 4: chunkstore.v1.GetStoreInfoResponse.fusion_method:type_name -> chunkstore.v1.FusionMethod
+	8, // 5: chunkstore.v1.Limits.channel_timeout:type_name -> google.protobuf.Duration
+	0, // 6: chunkstore.v1.MirrorInfo.state:type_name -> chunkstore.v1.MirrorState
+	1, // 7: chunkstore.v1.StoreService.GetStoreInfo:input_type -> chunkstore.v1.GetStoreInfoRequest
+	2, // 8: chunkstore.v1.StoreService.GetStoreInfo:output_type -> chunkstore.v1.GetStoreInfoResponse
+	8, // [8:9] is the sub-list for method output_type
+	7, // [7:8] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_chunkstore_v1_store_service_proto_init() }
@@ -674,6 +686,7 @@ func file_chunkstore_v1_store_service_proto_init() {
 	if File_chunkstore_v1_store_service_proto != nil {
 		return
 	}
+	file_chunkstore_v1_retrieval_service_proto_init()
 	file_chunkstore_v1_store_service_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
