@@ -17,6 +17,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "quality.md"
 BEGIN, END = "<!-- figures: written by `make quality` -->\n", "<!-- end of figures -->\n"
 ANALYZERS = ("english", "standard")
 MODES = ("lexical", "semantic", "reciprocal_rank", "weighted_sum")
+WITHOUT_IDENTIFIERS = tuple(f"{mode}_without_identifiers" for mode in MODES if mode != "semantic")
 TITLES = {"ndcg@10": "nDCG@10", "mrr": "Mean reciprocal rank", "recall@100": "Recall@100"}
 
 Report = dict[str, Any]
@@ -54,6 +55,8 @@ def figures(reports: dict[str, list[Report]]) -> str:
     asked = [f"{one['collection']} ({one['identifiers']['queries']} queries)" for one in stemmed]
     parts += ["## Identifiers: mean reciprocal rank of the only document that holds one"]
     parts += [table(asked, [identifiers(stemmed, mode) for mode in MODES])]
+    alone = [row(stemmed, mode, "ndcg@10") for mode in (*MODES, *WITHOUT_IDENTIFIERS) if mode != "semantic"]
+    parts += ["## With and without the identifier channel: nDCG@10", table([*names, "mean"], alone)]
     parts += ["## Stemming: mean nDCG@10 over the collections"]
     parts += [table(MODES, [averages(name, by_analyzer) for name, by_analyzer in reports.items()])]
     return "\n" + "\n\n".join(parts) + "\n\n"

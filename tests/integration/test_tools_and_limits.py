@@ -266,7 +266,9 @@ class TestEval:
         assert (report["collection"], report["store"], report["queries"]) == ("my collection", "memory", 1)
         ideal = 1 + 1 / math.log2(3)
         assert report["results"]["lexical"] == {"ndcg@10": pytest.approx(1 / ideal), "mrr": 1.0, "recall@100": 0.5}
-        assert set(report["results"]) == {"lexical", "semantic", "reciprocal_rank", "weighted_sum"}
+        fused = {"reciprocal_rank", "weighted_sum"}
+        without = {f"{name}_without_identifiers" for name in fused | {"lexical"}}
+        assert set(report["results"]) == {"lexical", "semantic"} | fused | without
         assert report["intervals"]["lexical"]["mrr"] == [1.0, 1.0]
         assert report["judged_documents_missing"] == 1
         assert [(one["first"], one["second"]) for one in report["comparisons"]] == [
@@ -294,7 +296,10 @@ class TestEval:
 
     def test_it_measures_the_lexical_mode_alone_without_embeddings(self, folder: Path) -> None:
         options = ("--store", "memory", "--embeddings", "none", "--dimension", "8", "--json")
-        assert set(json.loads(_run("eval", str(folder), *options).stdout)["results"]) == {"lexical"}
+        assert set(json.loads(_run("eval", str(folder), *options).stdout)["results"]) == {
+            "lexical",
+            "lexical_without_identifiers",
+        }
 
     def test_it_leaves_nothing_behind(self, folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         tenant = uuid.UUID(int=7)

@@ -21,15 +21,25 @@ from chunkstore.v1 import retrieval_service_pb2 as pb
 class Way(NamedTuple):
     """A way of retrieving: which channels, and how they are fused."""
 
-    mode: pb.RetrievalMode.ValueType
+    channels: tuple[pb.Channel.ValueType, ...]
     fusion: pb.Fusion | None = None
 
 
-WAYS: Final = {
-    "lexical": Way(pb.RETRIEVAL_MODE_LEXICAL),
-    "semantic": Way(pb.RETRIEVAL_MODE_SEMANTIC),
-    "reciprocal_rank": Way(pb.RETRIEVAL_MODE_HYBRID, pb.Fusion(method=pb.FUSION_METHOD_RECIPROCAL_RANK)),
-    "weighted_sum": Way(pb.RETRIEVAL_MODE_HYBRID, pb.Fusion(method=pb.FUSION_METHOD_WEIGHTED_SUM)),
+_WORDS: Final = (pb.CHANNEL_LEXICAL, pb.CHANNEL_IDENTIFIER)
+_HYBRID: Final = (pb.CHANNEL_SEMANTIC, *_WORDS)
+_BY_RANK: Final = pb.Fusion(method=pb.FUSION_METHOD_RECIPROCAL_RANK)
+_BY_SUM: Final = pb.Fusion(method=pb.FUSION_METHOD_WEIGHTED_SUM)
+MODES: Final = {
+    "lexical": Way(_WORDS),
+    "semantic": Way((pb.CHANNEL_SEMANTIC,)),
+    "reciprocal_rank": Way(_HYBRID, _BY_RANK),
+    "weighted_sum": Way(_HYBRID, _BY_SUM),
+}
+# What the identifier channel is worth.
+WITHOUT_IDENTIFIERS: Final = {
+    "lexical_without_identifiers": Way((pb.CHANNEL_LEXICAL,)),
+    "reciprocal_rank_without_identifiers": Way((pb.CHANNEL_SEMANTIC, pb.CHANNEL_LEXICAL), _BY_RANK),
+    "weighted_sum_without_identifiers": Way((pb.CHANNEL_SEMANTIC, pb.CHANNEL_LEXICAL), _BY_SUM),
 }
 IDENTIFIER_QUERIES: Final = 200
 
@@ -65,10 +75,14 @@ class Report:
 def measure(address: str, collection: Collection, *, has_embeddings: bool, quiet: bool) -> Report:
     """Index the collection as a tenant of its own, ask its queries in each way, and remove the tenant.
 
-    Without embeddings there is the lexical way alone. Raises NotMeasurableError, and ServiceError of the calls.
+    Without embeddings there are the lexical ways alone. Raises NotMeasurableError, and ServiceError of the calls.
     """
     tenant = f"eval-{uuid.uuid4().hex}"
-    ways = WAYS if has_embeddings else {"lexical": WAYS["lexical"]}
+    ways = {
+        name: way
+        for name, way in (MODES | WITHOUT_IDENTIFIERS).items()
+        if has_embeddings or pb.CHANNEL_SEMANTIC not in way.channels
+    }
     console = Console(stderr=True, quiet=quiet)
     identifiers = collection.identifier_queries(IDENTIFIER_QUERIES)
     rankings, places = {}, {}
@@ -101,7 +115,7 @@ def _report(
         per_query=per_query,
         results={name: {of: float(column.mean()) for of, column in by.items()} for name, by in columns.items()},
         intervals={name: {of: interval(column) for of, column in by.items()} for name, by in columns.items()},
-        comparisons=comparisons(columns),
+        comparisons=comparisons({name: by for name, by in columns.items() if name in MODES}),
         identifier_queries=max(map(len, places.values()), default=0),
         identifier_mrr={name: mean(values) for name, values in places.items()},
         missing=len(relevant - collection.documents.keys()),
@@ -116,7 +130,7 @@ class _Asked:
     way: Way
 
     def ranking(self, query: str) -> list[str]:
-        answer = self.client.retrieve_chunks(query, k=DEPTH, mode=self.way.mode, fusion=self.way.fusion)
+        answer = self.client.retrieve_chunks(query, k=DEPTH, channels=self.way.channels, fusion=self.way.fusion)
         if answer.partial:
             reasons = sorted({report.reason for report in answer.channels if report.reason})
             raise NotMeasurableError(f"an answer lacks a channel: {', '.join(reasons)}")
