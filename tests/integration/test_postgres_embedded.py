@@ -15,6 +15,7 @@ import pytest
 from tests.databases import connected
 
 from chunkstore.adapters.postgres.embedded import EmbeddedPostgres
+from chunkstore.domain.errors import InvalidFieldError
 
 CHILD = """
 import pathlib, sys
@@ -78,10 +79,7 @@ async def test_starts_after_a_crash_of_the_server(folder: Path) -> None:
 
 
 async def test_starts_over_leftovers(folder: Path) -> None:
-    """A half-made cluster, a process list cut short, and a pid file whose number is another process's by now."""
-    staging = folder.parent / "postgres.new"
-    staging.mkdir(parents=True)
-    (staging / "PG_VERSION").write_text("18\n")
+    """A process list cut short, and a pid file whose number is another process's by now."""
     with EmbeddedPostgres(folder) as dsn:
         async with connected(dsn) as connection:
             assert await connection.fetchval("SELECT 1") == 1
@@ -92,6 +90,34 @@ async def test_starts_over_leftovers(folder: Path) -> None:
         with EmbeddedPostgres(folder) as dsn:
             async with connected(dsn) as connection:
                 assert await connection.fetchval("SELECT 1") == 1
+
+
+async def test_a_first_start_leaves_what_lies_beside_it(folder: Path) -> None:
+    """Excludes a folder made on the way whose name may be somebody's own, and one that stays behind."""
+    beside = folder.parent / f"{folder.name}.new"
+    beside.mkdir(parents=True)
+    (beside / "letter.txt").write_text("mine")
+    with EmbeddedPostgres(folder) as dsn:
+        async with connected(dsn) as connection:
+            assert await connection.fetchval("SELECT 1") == 1
+    assert (beside / "letter.txt").read_text() == "mine"
+    assert [path.name for path in folder.parent.iterdir() if path.name.startswith(f".{folder.name}-")] == []
+
+
+def test_a_folder_of_something_else_is_refused_and_kept(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "letter.txt").write_text("mine")
+    with pytest.raises(InvalidFieldError, match="data_dir"):
+        EmbeddedPostgres(folder).start()
+    assert (folder / "letter.txt").read_text() == "mine"
+
+
+def test_a_file_in_the_folders_place_is_refused_and_kept(folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("mine")
+    with pytest.raises(InvalidFieldError, match="data_dir"):
+        EmbeddedPostgres(folder).start()
+    assert folder.read_text() == "mine"
 
 
 async def test_processes_share_a_server_and_the_last_ends_it(folder: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from typing import Any, Final
 
 import platformdirs
 import psutil
+
+from chunkstore.domain.errors import InvalidFieldError
 
 DEFAULT_VERSION: Final = 18
 _READY_TIMEOUT: Final = 300.0
@@ -47,7 +50,8 @@ class EmbeddedPostgres:
     def start(self) -> str:
         """Start the server unless it runs, wait until it answers, and return its DSN.
 
-        Raises RuntimeError where the folder is of another version or the server does not become ready. Blocks.
+        Raises InvalidFieldError for a folder that holds something else or cannot be made; RuntimeError where it is of
+        another version or the server does not become ready. Blocks.
         """
         library = _library()
         self._folder.parent.mkdir(parents=True, exist_ok=True)
@@ -95,10 +99,17 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 
 def _create(library: Any, folder: Path, version: int) -> None:
     """Make the cluster beside its place and move it there whole, so that a half-made one is never started."""
-    staging = folder.parent / f"{folder.name}.new"
-    shutil.rmtree(staging, ignore_errors=True)
-    library.get_server(staging, start=False, postgres_version=version).ensure_pgdata_inited()
-    staging.rename(folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InvalidFieldError("data_dir", "must be a folder of PostgreSQL data, an empty one, or a new one")
+    # A name of this process's own: whatever else lies there is not ours to remove.
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        library.get_server(staging, start=False, postgres_version=version).ensure_pgdata_inited()
+        staging.rename(folder)
+    except OSError:
+        raise InvalidFieldError("data_dir", "cannot be made: is it a mount point, or not writable?") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _run(server: Any, folder: Path) -> None:
