@@ -68,7 +68,7 @@ async def test_the_answer_is_that_of_the_call(console: RunningConsole) -> None:
         ('{"query": "x", "mode": "no such mode"}', "MALFORMED_REQUEST", "mode"),
         ('{"query": "x", "mode": 77}', "INVALID_FIELD", "mode"),
         ('{"query": "\\ud800"}', "MALFORMED_REQUEST", "query"),
-        ('{"query": "x", "fusion": {"semantic_weight": 0.5}}', "INVALID_FIELD", "fusion.semantic_weight"),
+        ('{"query": "x", "fusion": {"semantic_weight": 1.5}}', "INVALID_FIELD", "fusion.semantic_weight"),
         ('{"query": "x", "filter": ' + '{"not": ' * 200 + "{}" + "}" * 201, "MALFORMED_REQUEST", "filter"),
         ('{"secret": 1}', "MALFORMED_REQUEST", "request"),
         ("[" * 100_000, "MALFORMED_REQUEST", "request"),
