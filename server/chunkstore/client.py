@@ -37,6 +37,8 @@ MessageT = TypeVar("MessageT", bound=Message)
 ResponseT = TypeVar("ResponseT")
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+# The wire's numbers are doubles, which carry every whole number up to here.
+MAX_WHOLE_NUMBER = 2**53
 
 
 class ServiceError(Exception):
@@ -278,11 +280,22 @@ def _document_message(document: Document) -> indexing_service_pb2.Document:
         entity_ids=document.entity_ids,
     )
     if document.metadata:
+        if not _is_exact(document.metadata):
+            raise _refused("metadata", "holds a whole number beyond 2^53, which no double carries: send it as a string")
         try:
             message.metadata.update(document.metadata)
         except (UnicodeError, ValueError, TypeError):
             raise _refused("metadata", "holds what JSON cannot") from None
     return message
+
+
+def _is_exact(value: object) -> bool:
+    """Whether the wire's numbers, which are doubles, carry every whole number in the value."""
+    if isinstance(value, Mapping):
+        return all(map(_is_exact, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_exact, value))
+    return not isinstance(value, int) or abs(value) <= MAX_WHOLE_NUMBER
 
 
 def _made(kind: type[MessageT], **fields: Any) -> MessageT:

@@ -118,6 +118,30 @@ def test_the_client_raises_where_a_document_was_not_stored_and_says_which(addres
         assert sorted(seen) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 10**400, [1, {"deep": 2**60}]])
+def test_a_whole_number_that_no_double_carries_is_refused(address: str, tmp_path: Path, value: object) -> None:
+    """Excludes an order number that is stored as its neighbour."""
+    with ChunkstoreClient(address, "numbers") as client, pytest.raises(DocumentsFailedError) as caught:
+        client.index_documents([Document("bad", "text", metadata={"number": value}), Document("good", "text")])
+    [failure] = caught.value.report.failures
+    assert (failure.ordinal, failure.error.field) == (0, "document.metadata")
+    assert "send it as a string" in failure.error.message
+    lines = [{"source_id": "bad", "text": "text", "metadata": {"number": value}}, {"source_id": "good", "text": "text"}]
+    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    ran = _run("index", str(tmp_path / "all.jsonl"), "--address", address, "--tenant", "numbers", "--json")
+    report = json.loads(ran.stdout)
+    assert (ran.returncode, report["indexed"], report["failed"]) == (1, 1, 1)
+    assert "send it as a string" in report["failures"][0]
+
+
+def test_the_largest_whole_number_and_a_truth_are_stored(address: str) -> None:
+    metadata = {"least": -(2**53), "most": 2**53, "yes": True}
+    with ChunkstoreClient(address, "whole") as client:
+        client.index_documents([Document("good", "text", metadata=metadata)])
+        [hit] = client.retrieve_chunks("text").chunks
+    assert dict(hit.chunk.metadata) == metadata
+
+
 def test_the_client_passes_on_what_reading_the_documents_raised(address: str) -> None:
     def documents() -> Iterator[Document]:
         yield Document("first", "words")
